@@ -199,6 +199,12 @@ impl Owner {
         Self(name.into())
     }
 
+    /// The owner of what the server does for nobody in particular. No key has this name, because names have no control
+    /// characters.
+    pub fn server() -> Self {
+        Self("\u{1}server".into())
+    }
+
     /// The name of the owner's key; `None` where no keys are configured.
     pub fn name(&self) -> Option<&str> {
         Some(self.as_str()).filter(|name| !name.is_empty())

@@ -17,6 +17,7 @@ mod postgres;
 mod record;
 mod replica;
 mod run;
+mod shares;
 mod sqlite;
 #[cfg(test)]
 mod suite;

@@ -124,13 +124,14 @@ impl Postgres {
 
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
         let look = || query("SELECT 1 FROM sessions LIMIT 1");
-        self.0.connections.row(look).await.map(drop)
+        self.0.connections.server().row(look).await.map(drop)
     }
 
     pub(super) async fn name(&self) -> Result<String, StoreError> {
         let row = self
             .0
             .connections
+            .server()
             .one(|| query("SELECT name FROM store_identity"))
             .await?;
         column(&row, 0)
@@ -140,6 +141,7 @@ impl Postgres {
         let row = self
             .0
             .connections
+            .server()
             .one(|| query("SELECT secret FROM store_identity"))
             .await?;
         let secret: Vec<u8> = column(&row, 0)?;

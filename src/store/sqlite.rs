@@ -146,15 +146,17 @@ impl Sqlite {
             };
             let read = |cursor: ReadCursor| {
                 let (owner, id) = (owner.clone(), id.clone());
-                self.0
-                    .reader
-                    .run(cursor.executor(), move |connection, executor| {
+                self.0.reader.run(
+                    owner.clone(),
+                    cursor.executor(),
+                    move |connection, executor| {
                         let limit = match executor {
                             Executor::Task => TASK_LIMIT,
                             Executor::Thread => chunk,
                         };
                         read::load(connection, (&owner, &id), cursor, limit, executor)
-                    })
+                    },
+                )
             };
             let Some(LoadedChunk {
                 mut session,
@@ -197,11 +199,15 @@ impl Sqlite {
             let written = self.with_eviction(&fence.owner, &fence.id, |attempt| {
                 let (store, fence, change) = (self.clone(), fence.clone(), Arc::clone(change));
                 let hold = Arc::clone(&hold);
-                self.0.writer.run(executor, move |connection, executor| {
-                    let _hold = &hold;
-                    let context = store.write_context(attempt);
-                    write::write(connection, context, &fence, &change, executor)
-                })
+                self.0.writer.run(
+                    fence.owner.clone(),
+                    executor,
+                    move |connection, executor| {
+                        let _hold = &hold;
+                        let context = store.write_context(attempt);
+                        write::write(connection, context, &fence, &change, executor)
+                    },
+                )
             });
             match written.await? {
                 WriteOutcome::Done { released } => {
@@ -242,11 +248,15 @@ impl Sqlite {
         let forked = self.with_eviction(&source.owner, new_id, |attempt| {
             let (store, hold) = (self.clone(), Arc::clone(&hold));
             let (source, new_id) = (source.clone(), new_id.clone());
-            self.0.writer.run(Executor::Thread, move |connection, _| {
-                let _hold = &hold;
-                let context = store.write_context(attempt);
-                fork::fork(connection, context, &source, before_message, &new_id)
-            })
+            self.0.writer.run(
+                source.owner.clone(),
+                Executor::Thread,
+                move |connection, _| {
+                    let _hold = &hold;
+                    let context = store.write_context(attempt);
+                    fork::fork(connection, context, &source, before_message, &new_id)
+                },
+            )
         });
         let forked = forked.await?;
         self.count_written(TASK_LIMIT);
@@ -257,10 +267,14 @@ impl Sqlite {
         let hold = self.0.leases.pin(fence)?;
         let fence = fence.clone();
         self.make_space_to_delete().await;
-        let deleted = self.0.writer.run(Executor::Thread, move |connection, _| {
-            let _hold = &hold;
-            sweep::hide(connection, &fence.owner, &fence.id)
-        });
+        let deleted = self.0.writer.run(
+            fence.owner.clone(),
+            Executor::Thread,
+            move |connection, _| {
+                let _hold = &hold;
+                sweep::hide(connection, &fence.owner, &fence.id)
+            },
+        );
         let deleted = deleted.await?;
         if deleted {
             self.sweep().await?;
@@ -274,9 +288,12 @@ impl Sqlite {
         id: &SessionId,
     ) -> Result<Option<SessionHead>, StoreError> {
         let (owner, id) = (owner.clone(), id.clone());
-        let found = self.0.reader.run(Executor::Task, move |connection, _| {
-            read::head(connection, &owner, &id)
-        });
+        let found = self
+            .0
+            .reader
+            .run(owner.clone(), Executor::Task, move |connection, _| {
+                read::head(connection, &owner, &id)
+            });
         found.await
     }
 
@@ -287,9 +304,12 @@ impl Sqlite {
         after: Option<&SessionId>,
     ) -> Result<SessionPage, StoreError> {
         let (key, after) = (owner.clone(), after.cloned());
-        let page = self.0.reader.run(Executor::Thread, move |connection, _| {
-            read::list(connection, &key, limit, after.as_ref())
-        });
+        let page = self
+            .0
+            .reader
+            .run(owner.clone(), Executor::Thread, move |connection, _| {
+                read::list(connection, &key, limit, after.as_ref())
+            });
         let mut page = page.await?;
         for entry in &mut page.data {
             entry.running = self.0.leases.is_leased(owner, &entry.id);
@@ -306,16 +326,21 @@ impl Sqlite {
             return Ok(Some(WaitingTurn::Unstored(turn.clone())));
         }
         let (owner, call_id) = (owner.clone(), call_id.to_owned());
-        let found = self.0.reader.run(Executor::Task, move |connection, _| {
-            read::find_by_call(connection, &owner, &call_id)
-        });
+        let found = self
+            .0
+            .reader
+            .run(owner.clone(), Executor::Task, move |connection, _| {
+                read::find_by_call(connection, &owner, &call_id)
+            });
         Ok(found.await?.map(WaitingTurn::Stored))
     }
 
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
         self.0
             .reader
-            .run(Executor::Task, |connection, _| read::ping(connection))
+            .run(Owner::server(), Executor::Task, |connection, _| {
+                read::ping(connection)
+            })
             .await
     }
 
@@ -333,9 +358,11 @@ impl Sqlite {
         let written_back = self.0.writer.is_closed()
             || timeout(
                 CLOSE_WAIT,
-                self.0.writer.run(Executor::Thread, |connection, _| {
-                    checkpoint::write_all_back(connection)
-                }),
+                self.0
+                    .writer
+                    .run(Owner::server(), Executor::Thread, |connection, _| {
+                        checkpoint::write_all_back(connection)
+                    }),
             )
             .await
             .is_ok_and(|result| result.is_ok());
@@ -386,18 +413,22 @@ impl Sqlite {
         running.await.map_err(StoreError::failed)?
     }
 
-    /// Runs work in one transaction.
+    /// Runs work of an owner in one transaction.
     async fn transact<T: Send + 'static>(
         &self,
+        owner: Owner,
         executor: Executor,
         work: impl Fn(&Connection, Executor) -> Result<T, StatementError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let done = self.0.writer.run(executor, move |connection, executor| {
-            let transaction = transaction::begin(connection)?;
-            let done = work(&transaction, executor)?;
-            transaction.commit()?;
-            Ok(done)
-        });
+        let done = self
+            .0
+            .writer
+            .run(owner, executor, move |connection, executor| {
+                let transaction = transaction::begin(connection)?;
+                let done = work(&transaction, executor)?;
+                transaction.commit()?;
+                Ok(done)
+            });
         let done = done.await?;
         self.count_written(Extent::default());
         Ok(done)

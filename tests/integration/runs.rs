@@ -10,6 +10,7 @@ mod idempotency;
 mod kept;
 mod killed;
 mod messages;
+mod neighbours;
 mod readers;
 mod retried;
 mod stalled;

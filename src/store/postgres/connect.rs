@@ -1,5 +1,6 @@
-//! Connections: the pool, statements that are tried again on another connection, and errors.
+//! Connections: the pool, which owners share, statements that are tried again on another connection, and errors.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -8,8 +9,14 @@ use sqlx::query::Query;
 use sqlx::{Connection, Executor, PgPool, Postgres as Driver};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::super::shares::{ConnectionShare, ConnectionShares, StatementSize};
 use super::super::{StorageFull, StoreError};
 use super::url::PostgresUrl;
+use crate::ids::Owner;
+
+/// Connections that large statements do not get, where there are more: one for small statements, and the one on which
+/// announcements are listened to.
+const KEPT: u32 = 2;
 
 /// Longest wait for a connection, a new one included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -39,7 +46,18 @@ pub(super) type Statement<'q> = Query<'q, Driver, PgArguments>;
 
 /// The pool of the database's connections; cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct DatabasePool(PgPool);
+pub(super) struct DatabasePool {
+    pool: PgPool,
+    shares: Arc<ConnectionShares>,
+}
+
+/// The pool for statements of one owner and size.
+#[derive(Debug)]
+pub(super) struct OwnerPool<'a> {
+    pool: &'a DatabasePool,
+    owner: Owner,
+    size: StatementSize,
+}
 
 /// An error of the driver without its details, which may hold stored data.
 #[derive(Debug, thiserror::Error)]
@@ -67,13 +85,45 @@ impl DatabasePool {
                     Ok(checked.is_ok_and(|answer| answer.is_ok()))
                 })
             });
-        Ok(Self(pool.connect_lazy_with(options)))
+        Ok(Self {
+            pool: pool.connect_lazy_with(options),
+            shares: Arc::new(ConnectionShares::new(url.pool, KEPT)),
+        })
     }
 
     pub(super) fn pool(&self) -> &PgPool {
-        &self.0
+        &self.pool
     }
 
+    /// The pool for statements that read or write few rows.
+    pub(super) fn small(&self, owner: &Owner) -> OwnerPool<'_> {
+        self.sized(owner, StatementSize::Small)
+    }
+
+    /// The pool for statements that may read or write many rows.
+    pub(super) fn large(&self, owner: &Owner) -> OwnerPool<'_> {
+        self.sized(owner, StatementSize::Large)
+    }
+
+    /// The pool for small statements of no owner.
+    pub(super) fn server(&self) -> OwnerPool<'_> {
+        self.small(&Owner::server())
+    }
+
+    pub(super) fn sized(&self, owner: &Owner, size: StatementSize) -> OwnerPool<'_> {
+        OwnerPool {
+            pool: self,
+            owner: owner.clone(),
+            size,
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+impl OwnerPool<'_> {
     /// Runs one statement. It is made and run again if the connection was lost or the server resolved a deadlock, so it
     /// must have the same effect if it runs twice.
     pub(super) async fn rows<'q>(
@@ -85,7 +135,7 @@ impl DatabasePool {
             Instant::now() + RETRY_LIMIT,
         );
         loop {
-            let mut connection = self.connection().await?;
+            let (mut connection, share) = self.connection().await?;
             match timeout_at(end, statement().fetch_all(&mut *connection)).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => {
@@ -102,7 +152,7 @@ impl DatabasePool {
                     return Err(StoreError::failed("the database did not answer in time"));
                 }
             }
-            drop(connection);
+            drop((connection, share));
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
@@ -124,13 +174,23 @@ impl DatabasePool {
         row.ok_or_else(|| StoreError::failed("the database returned no row"))
     }
 
-    /// A connection for a transaction of several statements.
-    pub(super) async fn connection(&self) -> Result<PoolConnection<Driver>, StoreError> {
-        self.0.acquire().await.map_err(failed)
+    /// A connection for a transaction of several statements, and the share that must outlive it.
+    pub(super) async fn connection(
+        &self,
+    ) -> Result<(PoolConnection<Driver>, ConnectionShare), StoreError> {
+        let acquired = timeout(CONNECT_LIMIT, async {
+            let share = self.share().await;
+            Ok((self.pool.pool.acquire().await?, share))
+        });
+        let acquired = acquired.await;
+        acquired
+            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+            .map_err(failed)
     }
 
-    pub(super) async fn close(&self) {
-        self.0.close().await;
+    /// The right to one connection.
+    pub(super) async fn share(&self) -> ConnectionShare {
+        self.pool.shares.acquire(&self.owner, self.size).await
     }
 }
 

@@ -33,14 +33,14 @@ impl Postgres {
             "UPDATE expiry_time SET trusted = micros_1() WHERE NOT EXISTS (SELECT 1 FROM sessions)
             AND NOT EXISTS (SELECT 1 FROM files) AND NOT EXISTS (SELECT 1 FROM runs)
             AND NOT EXISTS (SELECT 1 FROM idempotency_keys)";
-        self.0.connections.rows(|| query(sql)).await?;
+        self.0.connections.server().rows(|| query(sql)).await?;
         self.advance_expiry().await.map(drop)
     }
 
     /// Advances the expiry time by the time that passed since the last call of any process.
     pub(super) async fn advance_expiry(&self) -> Result<(), StoreError> {
         let sql = "SELECT trusted, credit, elapsed, micros_1() FROM expiry_time";
-        let row = self.0.connections.one(|| query(sql)).await?;
+        let row = self.0.connections.server().one(|| query(sql)).await?;
         let kept = ExpiryTime {
             trusted: column(&row, 0)?,
             credit: column(&row, 1)?,
@@ -55,6 +55,6 @@ impl Postgres {
             let statement = query(sql).bind(time.trusted).bind(time.credit);
             statement.bind(elapsed).bind(kept.trusted).bind(stored)
         };
-        self.0.connections.rows(update).await.map(drop)
+        self.0.connections.server().rows(update).await.map(drop)
     }
 }

@@ -25,7 +25,7 @@ pub(in crate::store) async fn export(
     target: &BackupTarget,
 ) -> Result<(), StoreError> {
     let connections = DatabasePool::new(url)?;
-    let mut connection = connections.connection().await?;
+    let (mut connection, _share) = connections.server().connection().await?;
     migrate::check_readable(&mut connection, url.location()).await?;
     refuse_unfinished(&connections, url.location()).await?;
     connection.execute(BEGIN).await.map_err(failed)?;

@@ -37,7 +37,7 @@ impl Postgres {
             " FROM files f WHERE f.owner = $1 AND f.id = $2"
         );
         let select = || query(sql).bind(owner.as_str()).bind(id.as_str());
-        let row = self.0.connections.row(select).await?;
+        let row = self.0.connections.small(owner).row(select).await?;
         row.as_ref().map(stored_file).transpose()
     }
 
@@ -56,6 +56,7 @@ impl Postgres {
             let row = self
                 .0
                 .connections
+                .large(owner)
                 .row(find)
                 .await?
                 .ok_or(StoreError::NotFound)?;
@@ -78,7 +79,7 @@ impl Postgres {
             let statement = statement.bind(filter.session.map(SessionId::as_str));
             statement.bind(from.0).bind(from.1).bind(signed(most))
         };
-        let rows = self.0.connections.rows(select).await?;
+        let rows = self.0.connections.large(owner).rows(select).await?;
         let files = rows.iter().take(filter.limit).map(|row| {
             let file = stored_file(row)?;
             Ok(StoredFile {
@@ -110,14 +111,14 @@ impl Postgres {
                 .bind(file.round.map(i64::from))
                 .bind(&*file.blob)
         };
-        let known: bool = column(&self.0.connections.one(insert).await?, 0)?;
+        let known: bool = column(&self.0.connections.small(&file.owner).one(insert).await?, 0)?;
         if file.bound && file.session.is_none() && !known {
             let sql = "UPDATE files SET bound = true WHERE owner = $1 AND id = $2";
             let bind = || query(sql).bind(file.owner.as_str()).bind(file.id.as_str());
-            self.0.connections.rows(bind).await?;
+            self.0.connections.small(&file.owner).rows(bind).await?;
         }
         let mut evicted = 0;
-        while self.file_usage().await?.bytes > max_total_bytes && self.evict_file(&file.id).await? {
+        while self.file_usage().await?.bytes > max_total_bytes && self.evict_file(&file).await? {
             evicted += 1;
         }
         Ok(InsertedFile {
@@ -127,15 +128,21 @@ impl Postgres {
         })
     }
 
-    /// Deletes the least recently used file, but never the file `written`; returns whether there was one. Files of owners
+    /// Deletes the least recently used file, but never `file`, which was written; returns whether there was one. Files of owners
     /// with at least the average number of bytes are deleted first.
-    async fn evict_file(&self, written: &FileId) -> Result<bool, StoreError> {
+    async fn evict_file(&self, file: &FileRecord) -> Result<bool, StoreError> {
         let sql = "DELETE FROM files WHERE num = (
                 SELECT f.num FROM files f JOIN file_usage u ON u.owner = f.owner WHERE f.id <> $1
                 ORDER BY u.bytes < (SELECT avg(bytes) FROM file_usage WHERE bytes > 0), f.last_used_at, f.num LIMIT 1)
             RETURNING 1";
-        let delete = || query(sql).bind(written.as_str());
-        Ok(self.0.connections.row(delete).await?.is_some())
+        let delete = || query(sql).bind(file.id.as_str());
+        Ok(self
+            .0
+            .connections
+            .large(&file.owner)
+            .row(delete)
+            .await?
+            .is_some())
     }
 
     pub(in crate::store) async fn attach_file(
@@ -152,7 +159,7 @@ impl Postgres {
                 .bind(id.as_str())
                 .bind(session.as_str())
         };
-        let attached = self.0.connections.row(attach).await?;
+        let attached = self.0.connections.small(owner).row(attach).await?;
         attached.map(drop).ok_or(StoreError::NotFound)
     }
 
@@ -164,7 +171,7 @@ impl Postgres {
         let sql =
             "UPDATE files SET last_used_at = micros_1() WHERE owner = $1 AND id = $2 RETURNING 1";
         let touch = || query(sql).bind(owner.as_str()).bind(id.as_str());
-        let touched = self.0.connections.row(touch).await?;
+        let touched = self.0.connections.small(owner).row(touch).await?;
         touched.map(drop).ok_or(StoreError::NotFound)
     }
 
@@ -175,12 +182,12 @@ impl Postgres {
     ) -> Result<bool, StoreError> {
         let sql = "DELETE FROM files WHERE owner = $1 AND id = $2 RETURNING 1";
         let delete = || query(sql).bind(owner.as_str()).bind(id.as_str());
-        Ok(self.0.connections.row(delete).await?.is_some())
+        Ok(self.0.connections.small(owner).row(delete).await?.is_some())
     }
 
     pub(in crate::store) async fn file_usage(&self) -> Result<FileUsage, StoreError> {
         let sql = "SELECT coalesce(sum(files), 0)::bigint, coalesce(sum(bytes), 0)::bigint FROM file_usage";
-        let row = self.0.connections.one(|| query(sql)).await?;
+        let row = self.0.connections.server().one(|| query(sql)).await?;
         Ok(FileUsage {
             files: unsigned(column(&row, 0)?),
             bytes: unsigned(column(&row, 1)?),
@@ -197,7 +204,12 @@ impl Postgres {
         blobs: Vec<String>,
     ) -> Result<(), StoreError> {
         let delete = || query("DELETE FROM dead_blobs WHERE blob = ANY ($1)").bind(&blobs);
-        self.0.connections.rows(delete).await.map(drop)
+        self.0
+            .connections
+            .large(&Owner::server())
+            .rows(delete)
+            .await
+            .map(drop)
     }
 
     pub(in crate::store) async fn blobs_without_row(
@@ -212,7 +224,12 @@ impl Postgres {
         &self,
         select: impl Fn() -> super::connect::Statement<'q>,
     ) -> Result<Vec<String>, StoreError> {
-        let rows = self.0.connections.rows(select).await?;
+        let rows = self
+            .0
+            .connections
+            .large(&Owner::server())
+            .rows(select)
+            .await?;
         rows.iter().map(|row| column(row, 0)).collect()
     }
 }

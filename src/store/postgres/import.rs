@@ -14,6 +14,7 @@ use super::super::copy::{
     ColumnType, CopiedRow, CopiedTable, CopiedValue, CopyError, CopySource, RunningDigest, TABLES,
     TableDigest,
 };
+use super::super::shares::ConnectionShare;
 use super::connect::{
     DatabasePool, STATEMENT_LIMIT, Statement, column, execute, failed, is_locked, unsigned,
 };
@@ -29,6 +30,7 @@ const LOCK_WAIT: &str = "SET lock_timeout = '15s'";
 #[derive(Debug)]
 pub(in crate::store) struct CopyTarget {
     connection: PoolConnection<Driver>,
+    _share: ConnectionShare,
     connections: DatabasePool,
 }
 
@@ -50,8 +52,10 @@ impl CopyTarget {
     ) -> Result<Self, CopyError> {
         let connections = DatabasePool::new(url)?;
         migrate::migrate(&connections, url.location()).await?;
+        let (connection, share) = connections.server().connection().await?;
         let mut target = Self {
-            connection: connections.connection().await?,
+            connection,
+            _share: share,
             connections,
         };
         // Reading a table again takes as long as it takes; the time between two rows is bounded.
@@ -274,11 +278,11 @@ pub(super) async fn refuse_unfinished(
     connections: &DatabasePool,
     location: &str,
 ) -> Result<(), StoreError> {
-    if !exists(&connections.one(|| query(EXISTS)).await?)? {
+    if !exists(&connections.server().one(|| query(EXISTS)).await?)? {
         return Ok(());
     }
     let find = || query("SELECT 1 FROM store_copy WHERE NOT finished");
-    match connections.row(find).await? {
+    match connections.server().row(find).await? {
         None => Ok(()),
         Some(_) => Err(StoreError::failed(format!(
             "a store is being copied into {location}; finish that with the same `loopwright store copy` as before"

@@ -97,7 +97,7 @@ impl Postgres {
             let (owner, id) = (fence.owner.as_str(), fence.id.as_str());
             let sql = "UPDATE leases SET wanted = true WHERE owner = $1 AND session_id = $2 AND NOT wanted";
             let mark = || query(sql).bind(owner).bind(id);
-            self.0.connections.rows(mark).await?;
+            self.0.connections.small(&fence.owner).rows(mark).await?;
             if let Some(lease) = self.take(&local).await? {
                 return Ok(lease);
             }
@@ -135,7 +135,7 @@ impl Postgres {
             let statement = query(sql).bind(owner.as_str()).bind(id.as_str());
             statement.bind(&*self.0.replica)
         };
-        let Some(row) = self.0.connections.row(insert).await? else {
+        let Some(row) = self.0.connections.small(&owner).row(insert).await? else {
             return Ok(None);
         };
         let token = unsigned(column(&row, 0)?);
@@ -169,7 +169,12 @@ impl Postgres {
             let statement = query(sql).bind(owner).bind(id).bind(token);
             statement.bind(CHANNEL).bind(&*key)
         };
-        self.0.connections.rows(delete).await.map(drop)
+        self.0
+            .connections
+            .small(&fence.owner)
+            .rows(delete)
+            .await
+            .map(drop)
     }
 
     /// Releases the leases that could not be released before.
@@ -187,7 +192,7 @@ impl Postgres {
             WHERE l.owner = $1 AND l.session_id = $2 AND l.token = $3 AND is_alive_1(l.replica)";
         let (owner, id, token) = (fence.owner.as_str(), fence.id.as_str(), signed(fence.token));
         let select = || query(sql).bind(owner).bind(id).bind(token);
-        let held = self.0.connections.row(select).await?;
+        let held = self.0.connections.small(&fence.owner).row(select).await?;
         held.map(drop).ok_or(StoreError::LeaseLost)
     }
 
@@ -216,7 +221,9 @@ impl Postgres {
     }
 
     async fn listen_until_error(&self) -> Result<std::convert::Infallible, sqlx::Error> {
-        let mut listener = PgListener::connect_with(self.0.connections.pool()).await?;
+        let connections = &self.0.connections;
+        let _share = connections.server().share().await;
+        let mut listener = PgListener::connect_with(connections.pool()).await?;
         listener.listen(CHANNEL).await?;
         loop {
             let announced = listener.recv().await?;

@@ -27,7 +27,7 @@ pub(super) async fn migrate(
     connections: &DatabasePool,
     location: &str,
 ) -> Result<bool, StoreError> {
-    let mut connection = connections.connection().await?;
+    let (mut connection, _share) = connections.server().connection().await?;
     match timeout(LIMIT, apply(&mut connection, location, &MIGRATIONS)).await {
         Ok(done) => done,
         Err(_) => {

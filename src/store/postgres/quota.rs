@@ -186,6 +186,7 @@ impl Postgres {
         let row = self
             .0
             .connections
+            .large(owner)
             .one(|| query(sql).bind(owner.as_str()))
             .await?;
         let usage = Usage {
@@ -275,7 +276,7 @@ impl Postgres {
                 .bind(EVICTION_BATCH)
         };
         let mut candidates = Vec::new();
-        for row in self.0.connections.rows(select).await? {
+        for row in self.0.connections.large(owner).rows(select).await? {
             let (owner, id): (&str, String) = (column(&row, 0)?, column(&row, 1)?);
             let id = SessionId::try_from(id).map_err(StoreError::failed)?;
             let (bytes, large): (i64, i64) = (column(&row, 2)?, column(&row, 3)?);

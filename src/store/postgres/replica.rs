@@ -28,7 +28,7 @@ impl Postgres {
             let statement = query(sql).bind(&*self.0.replica).bind(lease);
             statement.bind(address)
         };
-        self.0.connections.rows(renew).await.map(drop)
+        self.0.connections.server().rows(renew).await.map(drop)
     }
 
     /// Puts the URL of this process into its row, which every renewal writes again.
@@ -67,7 +67,7 @@ impl Postgres {
             let statement = query(sql).bind(id).bind(owner.as_str());
             statement.bind(&*self.0.replica)
         };
-        let Some(row) = self.0.connections.row(select).await? else {
+        let Some(row) = self.0.connections.small(owner).row(select).await? else {
             return Ok(None);
         };
         Ok(Some(OtherReplica {
@@ -90,7 +90,12 @@ impl Postgres {
                           WHERE (SELECT yes FROM settled) AND NOT recorded AND NOT is_alive_1(replica) RETURNING 1)
             SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM broken), (SELECT count(*) FROM freed)";
         let lease = signed(self.0.lease.as_millis());
-        let row = self.0.connections.one(|| query(sql).bind(lease)).await?;
+        let row = self
+            .0
+            .connections
+            .server()
+            .one(|| query(sql).bind(lease))
+            .await?;
         let (replicas, runs, leases): (i64, i64, i64) =
             (column(&row, 0)?, column(&row, 1)?, column(&row, 2)?);
         if replicas > 0 || runs > 0 {
@@ -139,7 +144,7 @@ impl Postgres {
         let tasks = timeout(CLOSE_LIMIT, self.0.tasks.wait()).await.is_ok();
         let leave = async {
             let delete = || query("DELETE FROM replicas WHERE id = $1").bind(&*self.0.replica);
-            self.0.connections.rows(delete).await?;
+            self.0.connections.server().rows(delete).await?;
             self.bury().await
         };
         let left = timeout(CLOSE_LIMIT, leave)

@@ -10,6 +10,7 @@ use super::super::StoreError;
 use super::super::answer::{AnswerParts, NewAnswerHead};
 use super::super::clock::seconds;
 use super::super::run::{AnswerLimits, KEY_TTL, KeyClaim, RunRecord, RunRecordState, StoredAnswer};
+use super::super::shares::StatementSize;
 use super::Postgres;
 use super::connect::{column, execute, failed, signed, text_of, unsigned};
 use super::sessions::{run_id, session_id};
@@ -17,8 +18,6 @@ use super::sweep::BATCH;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::parted::PartedText;
 
-/// Largest answer that is written with one statement.
-const SHORT: usize = 256 * 1024;
 /// How often a key is asked for that expires or is released meanwhile.
 const CLAIMS: usize = 5;
 
@@ -36,7 +35,7 @@ impl Postgres {
                 .bind(session.map(SessionId::as_str))
                 .bind(&*self.0.replica)
         };
-        self.0.connections.rows(begin).await.map(drop)
+        self.0.connections.small(owner).rows(begin).await.map(drop)
     }
 
     pub(in crate::store) async fn end_run(
@@ -52,9 +51,9 @@ impl Postgres {
             tracing::warn!(bytes, "the answer of a run is too large to be stored");
             let sql = "DELETE FROM runs WHERE id = $1 AND owner = $2 AND status <> 'ended'";
             let delete = || query(sql).bind(run.as_str()).bind(owner.as_str());
-            return self.0.connections.rows(delete).await.map(drop);
+            return self.0.connections.small(owner).rows(delete).await.map(drop);
         }
-        if bytes <= SHORT {
+        if StatementSize::of_bytes(bytes as u64) == StatementSize::Small {
             let body = body.whole().await.map_err(StoreError::failed)?;
             self.end_short(run, owner, &head, &body).await?;
         } else {
@@ -65,7 +64,7 @@ impl Postgres {
             written.await.map_err(StoreError::failed)??;
         }
         if self.0.answers.count_added(bytes) {
-            self.evict_answers(run, limits.total).await?;
+            self.evict_answers((owner, run), limits.total).await?;
         }
         Ok(())
     }
@@ -91,7 +90,7 @@ impl Postgres {
                 .bind(head.kept)
                 .bind(&body[..])
         };
-        self.0.connections.rows(end).await.map(drop)
+        self.0.connections.small(owner).rows(end).await.map(drop)
     }
 
     async fn end_in_parts(
@@ -101,7 +100,7 @@ impl Postgres {
         head: &NewAnswerHead,
         body: PartedText,
     ) -> Result<(), StoreError> {
-        let mut connection = self.0.connections.connection().await?;
+        let (mut connection, _share) = self.0.connections.large(owner).connection().await?;
         let mut transaction = connection.begin().await.map_err(failed)?;
         let sql = "UPDATE runs SET status = 'ended', ended_at = micros_1(), http_status = $3, headers = $4, bytes = $5,
                 kept = $6
@@ -140,7 +139,7 @@ impl Postgres {
             let statement = query(sql).bind(run.as_str()).bind(owner.as_str());
             statement.bind(&*self.0.replica)
         };
-        let Some(row) = self.0.connections.row(select).await? else {
+        let Some(row) = self.0.connections.small(owner).row(select).await? else {
             return Ok(None);
         };
         let state = match column(&row, 3)? {
@@ -181,7 +180,7 @@ impl Postgres {
             WHERE run = (SELECT num FROM head)
             ORDER BY seq NULLS FIRST";
         let select = || query(sql).bind(run.as_str()).bind(owner.as_str());
-        let rows = self.0.connections.rows(select).await?;
+        let rows = self.0.connections.large(owner).rows(select).await?;
         match rows.split_first() {
             Some((head, pieces)) => answer(head, pieces).map(Some),
             None => Ok(None),
@@ -196,7 +195,7 @@ impl Postgres {
         let sql = "WITH keys AS (DELETE FROM idempotency_keys WHERE owner = $1 AND run = $2)
             DELETE FROM runs WHERE owner = $1 AND id = $2 RETURNING 1";
         let delete = || query(sql).bind(owner.as_str()).bind(run.as_str());
-        Ok(self.0.connections.row(delete).await?.is_some())
+        Ok(self.0.connections.large(owner).row(delete).await?.is_some())
     }
 
     pub(in crate::store) async fn claim_key(
@@ -221,11 +220,11 @@ impl Postgres {
                 let statement = statement.bind(&fingerprint[..]).bind(run.as_str());
                 statement.bind(&*self.0.replica).bind(ttl)
             };
-            if self.0.connections.row(claim).await?.is_some() {
+            if self.0.connections.small(owner).row(claim).await?.is_some() {
                 return Ok(KeyClaim::New);
             }
             let find = || query(find_sql).bind(owner.as_str()).bind(key.as_bytes());
-            if let Some(held) = self.0.connections.row(find).await? {
+            if let Some(held) = self.0.connections.small(owner).row(find).await? {
                 if column::<&[u8]>(&held, 0)? != fingerprint {
                     return Ok(KeyClaim::Reused);
                 }
@@ -251,7 +250,7 @@ impl Postgres {
                 .bind(key.as_bytes())
                 .bind(run.as_str())
         };
-        self.0.connections.rows(delete).await.map(drop)
+        self.0.connections.small(owner).rows(delete).await.map(drop)
     }
 
     pub(in crate::store) async fn reclaim_key(
@@ -267,7 +266,7 @@ impl Postgres {
             let statement = statement.bind(from.as_str()).bind(to.as_str());
             statement.bind(micros(KEY_TTL)).bind(&*self.0.replica)
         };
-        column(&self.0.connections.one(reclaim).await?, 0)
+        column(&self.0.connections.small(owner).one(reclaim).await?, 0)
     }
 
     pub(in crate::store) async fn expire_runs(&self, age: Duration) -> Result<u64, StoreError> {
@@ -291,7 +290,11 @@ impl Postgres {
 
     /// Removes answers until their total is within the limit, but not the answer of `written`. The oldest answers of the
     /// owner with the most bytes go first.
-    async fn evict_answers(&self, written: &RunId, most: u64) -> Result<(), StoreError> {
+    async fn evict_answers(
+        &self,
+        (owner, written): (&Owner, &RunId),
+        most: u64,
+    ) -> Result<(), StoreError> {
         let sum_sql = "SELECT coalesce(sum(bytes), 0)::bigint + $1 * count(*) FROM runs WHERE status = 'ended'";
         let evict_sql = "WITH usage AS (
                 SELECT owner, sum(bytes) + $2 * count(*) AS bytes FROM runs WHERE status = 'ended' GROUP BY owner)
@@ -307,6 +310,7 @@ impl Postgres {
             let sum = self
                 .0
                 .connections
+                .large(owner)
                 .one(|| query(sum_sql).bind(row_bytes))
                 .await?;
             let total = unsigned(column(&sum, 0)?);
@@ -315,7 +319,7 @@ impl Postgres {
                 return Ok(());
             }
             let evict = || query(evict_sql).bind(written.as_str()).bind(row_bytes);
-            if self.0.connections.row(evict).await?.is_none() {
+            if self.0.connections.large(owner).row(evict).await?.is_none() {
                 return Ok(());
             }
         }

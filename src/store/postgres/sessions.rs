@@ -30,7 +30,7 @@ impl Postgres {
         let sql = "SELECT created_at, greatest(updated_at, written_at), bytes, message_count - instruction_count, metadata
             FROM sessions WHERE owner = $1 AND session_id = $2";
         let select = || query(sql).bind(owner.as_str()).bind(id.as_str());
-        let row = self.0.connections.row(select).await?;
+        let row = self.0.connections.small(owner).row(select).await?;
         row.map(|row| {
             Ok(SessionHead {
                 created_at: seconds(column(&row, 0)?),
@@ -61,7 +61,13 @@ impl Postgres {
             FROM messages WHERE session = (SELECT num FROM head)
             ORDER BY seq NULLS FIRST";
         let select = || query(sql).bind(owner.as_str()).bind(id.as_str());
-        let mut rows = self.0.connections.rows(select).await?.into_iter();
+        let mut rows = self
+            .0
+            .connections
+            .large(owner)
+            .rows(select)
+            .await?
+            .into_iter();
         let Some(head) = rows.next() else {
             return Ok(None);
         };
@@ -104,6 +110,7 @@ impl Postgres {
             let row = self
                 .0
                 .connections
+                .large(owner)
                 .row(find)
                 .await?
                 .ok_or(StoreError::NotFound)?;
@@ -119,7 +126,7 @@ impl Postgres {
             let statement = query(sql).bind(owner.as_str()).bind(from.0).bind(from.1);
             statement.bind(signed(limit + 1))
         };
-        let rows = self.0.connections.rows(select).await?;
+        let rows = self.0.connections.large(owner).rows(select).await?;
         let entries = rows.iter().take(limit).map(summary);
         Ok(SessionPage {
             data: entries.collect::<Result<_, _>>()?,
@@ -138,7 +145,7 @@ impl Postgres {
         let sql = "SELECT s.session_id FROM client_calls c JOIN sessions s ON s.num = c.session
             WHERE c.owner = $1 AND c.call_id = $2";
         let find = || query(sql).bind(owner.as_str()).bind(call_id.as_bytes());
-        let row = self.0.connections.row(find).await?;
+        let row = self.0.connections.small(owner).row(find).await?;
         let found = row.map(|row| session_id(column(&row, 0)?)).transpose()?;
         Ok(found.map(WaitingTurn::Stored))
     }

@@ -8,6 +8,7 @@ use super::super::StoreError;
 use super::Postgres;
 use super::connect::Statement;
 use super::runs::micros;
+use crate::ids::Owner;
 
 /// Most rows deleted with one statement.
 pub(super) const BATCH: i64 = 500;
@@ -50,7 +51,13 @@ impl Postgres {
     ) -> Result<u64, StoreError> {
         let mut total = 0;
         loop {
-            let deleted = self.0.connections.rows(&delete).await?.len() as u64;
+            let deleted = self
+                .0
+                .connections
+                .large(&Owner::server())
+                .rows(&delete)
+                .await?
+                .len() as u64;
             total += deleted;
             if deleted < BATCH.unsigned_abs() {
                 return Ok(total);

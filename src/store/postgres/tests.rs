@@ -37,6 +37,7 @@ impl Postgres {
         let row = self
             .0
             .connections
+            .server()
             .one(|| query(AssertSqlSafe(sql.clone())))
             .await;
         column(&row.unwrap(), 0).unwrap()
@@ -67,7 +68,7 @@ impl Postgres {
              $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {seconds} * 1000000::bigint $$"
         );
         let replace = || query(AssertSqlSafe(sql.clone()));
-        self.0.connections.rows(replace).await.unwrap();
+        self.0.connections.server().rows(replace).await.unwrap();
     }
 
     pub(in crate::store) async fn age_runs(&self, seconds: i64) {

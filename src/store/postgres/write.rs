@@ -9,6 +9,7 @@ use super::super::StoreError;
 use super::super::clock::{MICROS_PER_SECOND, seconds};
 use super::super::lease::{Fence, Hold, Lease};
 use super::super::record::{Change, IdOrigin, Replaced, SessionSummary, StoredMessage};
+use super::super::shares::StatementSize;
 use super::Postgres;
 use super::connect::{column, signed, text_column, unsigned};
 use crate::ids::{RunId, SessionId};
@@ -65,6 +66,10 @@ impl<'a> EncodedChange<'a> {
             views,
             sources,
         })
+    }
+
+    fn size(&self) -> StatementSize {
+        StatementSize::of_bytes(unsigned(self.bytes + self.instruction_bytes))
     }
 
     /// Whether nothing but messages is written.
@@ -188,7 +193,13 @@ impl Postgres {
                 .bind(signed(room))
                 .bind(encoded.change.title.is_none())
         };
-        let appended = self.0.connections.row(append).await?.is_some();
+        let appended = self
+            .0
+            .connections
+            .sized(&fence.owner, encoded.size())
+            .row(append)
+            .await?
+            .is_some();
         if appended {
             self.0.sessions.count_added(unsigned(encoded.bytes));
         }
@@ -215,6 +226,11 @@ impl Postgres {
         let calls: Vec<&[u8]> = change.client_calls.iter().map(String::as_bytes).collect();
         let title = change.title.as_ref();
         let title_text = title.and_then(|title| title.text.as_ref());
+        let size = match created_at {
+            // It also deletes the messages that it replaces.
+            Some(_) => StatementSize::Large,
+            None => encoded.size(),
+        };
         let most = self.0.sessions.limits().session_bytes;
         let write = || {
             query(sql)
@@ -241,7 +257,11 @@ impl Postgres {
                 .bind(signed(most))
                 .bind(signed(room))
         };
-        self.0.connections.one(write).await
+        self.0
+            .connections
+            .sized(&fence.owner, size)
+            .one(write)
+            .await
     }
 
     /// Reads the outcome of a function that writes a session. The inner error says how many bytes too many it would add.
@@ -294,7 +314,7 @@ impl Postgres {
                     .bind(signed(most))
                     .bind(signed(room))
             };
-            let row = self.0.connections.one(fork).await?;
+            let row = self.0.connections.large(&source.owner).one(fork).await?;
             if column::<&str>(&row, 0)? == "past_end" {
                 let messages = unsigned(column(&row, 2)?);
                 return Err(StoreError::PastEnd { messages });
@@ -320,7 +340,7 @@ impl Postgres {
             SELECT (SELECT held FROM fence), EXISTS (SELECT 1 FROM gone)";
         let (owner, id, token) = (fence.owner.as_str(), fence.id.as_str(), signed(fence.token));
         let delete = || query(sql).bind(owner).bind(id).bind(token);
-        let row = self.0.connections.one(delete).await?;
+        let row = self.0.connections.large(&fence.owner).one(delete).await?;
         match column(&row, 0)? {
             true => column(&row, 1),
             false => Err(StoreError::LeaseLost),

@@ -16,6 +16,7 @@ use super::migrate::migrate;
 use super::pieces::{self, LONGEST_IN_ROW};
 use super::size::unsigned;
 use super::write::{HIDDEN, count};
+use crate::ids::Owner;
 
 /// Copies the database in a file, as it is at one moment, into an empty file. Neither readers nor writers of other processes
 /// wait. What was deleted is not in the copy. Blocks.
@@ -124,7 +125,9 @@ impl BackupTarget {
             connection.execute("UPDATE store_secret SET secret = ?1", [&secret])?;
             Ok(expiry::keep(connection, time)?)
         };
-        self.0.run(Executor::Thread, identify).await
+        self.0
+            .run(Owner::server(), Executor::Thread, identify)
+            .await
     }
 
     /// Inserts rows.
@@ -143,7 +146,7 @@ impl BackupTarget {
             }
             Ok(transaction.commit()?)
         };
-        self.0.run(Executor::Thread, insert).await
+        self.0.run(Owner::server(), Executor::Thread, insert).await
     }
 
     /// Completes the database and closes it.
@@ -151,7 +154,9 @@ impl BackupTarget {
         let sql = "INSERT INTO run_usage (owner, answers, bytes)
                    SELECT owner, count(*), sum(bytes) FROM runs WHERE status = 'ended' GROUP BY owner";
         let finish = move |connection: &mut Connection, _| Ok(connection.execute(sql, [])?);
-        self.0.run(Executor::Thread, finish).await?;
+        self.0
+            .run(Owner::server(), Executor::Thread, finish)
+            .await?;
         match self.0.close(BUSY_WAIT).await {
             true => Ok(()),
             false => Err(StoreError::failed("the new database could not be closed")),

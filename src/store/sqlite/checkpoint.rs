@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::super::StoreError;
 use super::connections::{Connections, Database, Executor, StatementError};
 use super::size::Extent;
+use crate::ids::Owner;
 
 /// The approximate size of the log, in bytes, at which a checkpoint starts.
 const LOG_BYTES: usize = 4 * 1024 * 1024;
@@ -134,7 +135,7 @@ impl Checkpoints {
             Ok::<_, StatementError>(())
         });
         beside.await.map_err(StoreError::failed)??;
-        let with_writer = self.writer.run(Executor::Thread, |connection, _| {
+        let with_writer = self.writer.run(Owner::server(), Executor::Thread, |connection, _| {
             passive(connection)?;
             // The first write into a restarted log syncs the disk. It is done here so that no task has to wait for it.
             Ok(connection.execute_batch(

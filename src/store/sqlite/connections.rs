@@ -1,7 +1,7 @@
 //! The connections to a database, and the choice of where a statement runs.
 //!
-//! Statements wait for a connection in order of arrival. A short statement then runs in the calling task, where it never
-//! blocks; all other statements run on a blocking thread.
+//! The owners of statements share the connections. A small statement runs in the calling task, where it never blocks; all
+//! other statements run on a blocking thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::super::StoreError;
+use super::super::shares::{ConnectionShare, ConnectionShares, StatementSize};
+use crate::ids::Owner;
 
+/// Connections that only small statements get, where there are more.
+const KEPT: u32 = 1;
 /// Longest wait for a connection; after it the operation fails. A checkpoint holds the writer's connection while it syncs the
 /// disk, which takes many seconds on a machine that writes much else.
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
@@ -57,7 +61,8 @@ pub(super) enum Database {
 pub(super) struct Connections {
     database: Database,
     limit: u32,
-    /// One permit for each connection of the pool.
+    shares: ConnectionShares,
+    /// One permit for each connection of the pool. Whoever has a share waits for a permit only while the pool is closed.
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
@@ -69,6 +74,7 @@ struct Checkout {
     from: Arc<Connections>,
     /// Released after the connection is returned.
     _permit: OwnedSemaphorePermit,
+    _share: ConnectionShare,
 }
 
 impl Database {
@@ -107,6 +113,7 @@ impl Connections {
         Arc::new(Self {
             database,
             limit,
+            shares: ConnectionShares::new(limit, KEPT),
             permits: Arc::new(Semaphore::new(usize::try_from(limit).unwrap_or(1))),
             idle: Mutex::default(),
         })
@@ -117,14 +124,15 @@ impl Connections {
         self.idle.lock().push(connection);
     }
 
-    /// Waits for a connection and runs work on it: in this task if `first` allows it and the connection is open, else on
-    /// a blocking thread. Work that fails in the task because of a limit or a locked file runs again on a thread, so it
-    /// must change nothing when it fails.
+    /// Waits for a connection and runs work of an owner on it: in this task if `first` allows it and the connection is
+    /// open, else on a blocking thread. Work that fails in the task because of a limit or a locked file runs again on a
+    /// thread, so it must change nothing when it fails.
     ///
     /// # Cancel safety
     /// Work on a thread continues when the future is dropped.
     pub(super) async fn run<T, W>(
         self: &Arc<Self>,
+        owner: Owner,
         first: Executor,
         work: W,
     ) -> Result<T, StoreError>
@@ -132,12 +140,20 @@ impl Connections {
         T: Send + 'static,
         W: Fn(&mut Connection, Executor) -> Result<T, StatementError> + Send + 'static,
     {
-        let mut checkout = self.checkout().await?;
+        let size = match first {
+            Executor::Task => StatementSize::Small,
+            Executor::Thread => StatementSize::Large,
+        };
+        let mut checkout = self.checkout(&owner, size).await?;
         if first == Executor::Task
             && let Some(connection) = &mut checkout.connection
         {
             match work(connection, Executor::Task) {
-                Err(fault) if fault.needs_thread() => {}
+                Err(StatementError::LimitExceeded) => {
+                    drop(checkout);
+                    checkout = self.checkout(&owner, StatementSize::Large).await?;
+                }
+                Err(fault) if fault.is_busy() => {}
                 done => return done.map_err(StoreError::from),
             }
         }
@@ -152,12 +168,20 @@ impl Connections {
         done.map_err(StoreError::from)
     }
 
-    /// Waits for a permit. The connection may have to be opened.
-    async fn checkout(self: &Arc<Self>) -> Result<Checkout, StoreError> {
-        let permit = timeout(CONNECTION_WAIT, Arc::clone(&self.permits).acquire_owned());
-        let permit = permit.await.map_err(StoreError::failed)?;
+    /// Waits for a share and a permit. The connection may have to be opened.
+    async fn checkout(
+        self: &Arc<Self>,
+        owner: &Owner,
+        size: StatementSize,
+    ) -> Result<Checkout, StoreError> {
+        let acquired = timeout(CONNECTION_WAIT, async {
+            let share = self.shares.acquire(owner, size).await;
+            (share, Arc::clone(&self.permits).acquire_owned().await)
+        });
+        let (share, permit) = acquired.await.map_err(StoreError::failed)?;
         Ok(Checkout {
             _permit: permit.map_err(StoreError::failed)?,
+            _share: share,
             connection: self.idle.lock().pop(),
             from: Arc::clone(self),
         })
@@ -226,11 +250,10 @@ impl Drop for Checkout {
 }
 
 impl StatementError {
-    fn needs_thread(&self) -> bool {
+    fn is_busy(&self) -> bool {
         match self {
-            Self::LimitExceeded => true,
             Self::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy),
-            Self::Store(_) => false,
+            Self::LimitExceeded | Self::Store(_) => false,
         }
     }
 }
@@ -264,6 +287,11 @@ mod tests {
 
     use super::*;
 
+    async fn checkout(connections: &Arc<Connections>) -> Result<Checkout, StoreError> {
+        let owner = Owner::server();
+        connections.checkout(&owner, StatementSize::Small).await
+    }
+
     #[tokio::test]
     async fn a_connection_that_is_lost_is_replaced_by_one_set_up_alike() {
         let directory = tempfile::tempdir().unwrap();
@@ -272,7 +300,7 @@ mod tests {
         let query_only = false;
         let connections = Connections::new(Database::File { path, query_only }, 1);
         for _ in 0..2 {
-            let mut checkout = connections.checkout().await.unwrap();
+            let mut checkout = checkout(&connections).await.unwrap();
             let set_up = "SELECT foreign_keys FROM pragma_foreign_keys";
             let keys: i64 = checkout
                 .open()
@@ -283,7 +311,7 @@ mod tests {
             checkout.connection = None;
         }
         assert!(connections.close(CONNECTION_WAIT).await);
-        assert!(connections.checkout().await.is_err());
+        assert!(checkout(&connections).await.is_err());
     }
 
     #[test]
@@ -303,11 +331,11 @@ mod tests {
     #[tokio::test]
     async fn closing_waits_for_those_that_hold_a_connection() {
         let connections = Connections::new(Database::Memory, 1);
-        let mut held = connections.checkout().await.unwrap();
+        let mut held = checkout(&connections).await.unwrap();
         held.open().unwrap();
         let mut closing = std::pin::pin!(connections.close(CONNECTION_WAIT));
         assert!(closing.as_mut().now_or_never().is_none());
-        let mut waiting = std::pin::pin!(connections.checkout());
+        let mut waiting = std::pin::pin!(checkout(&connections));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(held);
         assert!(closing.await);
@@ -317,13 +345,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_waits_while_the_disk_is_slow() {
         let connections = Connections::new(Database::Memory, 1);
-        let held = connections.checkout().await.unwrap();
-        let mut waiting = std::pin::pin!(connections.checkout());
+        let held = checkout(&connections).await.unwrap();
+        let mut waiting = std::pin::pin!(checkout(&connections));
         let slow = Duration::from_secs(20);
         assert!(timeout(slow, waiting.as_mut()).await.is_err());
         drop(held);
         let held = waiting.await.unwrap();
-        assert!(connections.checkout().await.is_err());
+        assert!(checkout(&connections).await.is_err());
         drop(held);
     }
 
@@ -332,12 +360,15 @@ mod tests {
         let connections = Connections::new(Database::Memory, 1);
         let work = |_: &mut Connection, executor: Executor| Ok::<_, StatementError>(executor);
         assert_eq!(
-            connections.run(Executor::Task, work).await.unwrap(),
+            connections
+                .run(Owner::server(), Executor::Task, work)
+                .await
+                .unwrap(),
             Executor::Thread,
             "a connection is opened on a thread"
         );
-        let held = connections.checkout().await.unwrap();
-        let mut waiting = std::pin::pin!(connections.run(Executor::Task, work));
+        let held = checkout(&connections).await.unwrap();
+        let mut waiting = std::pin::pin!(connections.run(Owner::server(), Executor::Task, work));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(held);
         assert_eq!(waiting.await.unwrap(), Executor::Task);
@@ -345,6 +376,9 @@ mod tests {
             Executor::Task => Err(StatementError::LimitExceeded),
             Executor::Thread => Ok(()),
         };
-        connections.run(Executor::Task, too_much).await.unwrap();
+        connections
+            .run(Owner::server(), Executor::Task, too_much)
+            .await
+            .unwrap();
     }
 }

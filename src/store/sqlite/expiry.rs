@@ -6,6 +6,7 @@ use super::super::StoreError;
 use super::super::clock::{Clock, ExpiryTime};
 use super::Sqlite;
 use super::connections::Executor;
+use crate::ids::Owner;
 
 impl Sqlite {
     /// The time by which things expire.
@@ -16,9 +17,12 @@ impl Sqlite {
     /// Keeps the time by which things expire for the next start.
     pub(super) async fn keep_expiry_time(&self) -> Result<(), StoreError> {
         let time = self.expiry_time();
-        let kept = self.0.writer.run(Executor::Thread, move |connection, _| {
-            Ok(keep(connection, time)?)
-        });
+        let kept = self
+            .0
+            .writer
+            .run(Owner::server(), Executor::Thread, move |connection, _| {
+                Ok(keep(connection, time)?)
+            });
         kept.await
     }
 }

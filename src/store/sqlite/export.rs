@@ -13,6 +13,7 @@ use super::read::damaged;
 use super::shared::RowLayout;
 use super::size::unsigned;
 use super::write::{HIDDEN, count};
+use crate::ids::Owner;
 
 /// As an argument a value is part of a key, whose texts are of the type `TEXT`.
 impl ToSql for CopiedValue {
@@ -37,7 +38,7 @@ impl Sqlite {
         &self,
         table: &'static CopiedTable,
     ) -> Result<u64, StoreError> {
-        let counted = self.0.reader.run(Executor::Thread, |connection, _| {
+        let counted = self.0.reader.run(Owner::server(), Executor::Thread, |connection, _| {
             let rows = match table.source {
                 RowSource::Query(query) => {
                     let sql = format!("SELECT count(*) FROM ({query})");
@@ -61,9 +62,12 @@ impl Sqlite {
             (SELECT coalesce(max(last_used_at), 0) FROM files),
             (SELECT coalesce(max(max(created_at, coalesce(ended_at, 0))), 0) FROM runs),
             (SELECT coalesce(max(created_at), 0) FROM idempotency_keys))";
-        let read = self.0.reader.run(Executor::Thread, move |connection, _| {
-            Ok(connection.query_row(sql, [], |row| row.get(0))?)
-        });
+        let read = self
+            .0
+            .reader
+            .run(Owner::server(), Executor::Thread, move |connection, _| {
+                Ok(connection.query_row(sql, [], |row| row.get(0))?)
+            });
         read.await
     }
 
@@ -73,14 +77,17 @@ impl Sqlite {
         table: &'static CopiedTable,
         after: Option<CopiedRow>,
     ) -> Result<Vec<CopiedRow>, StoreError> {
-        let read = self.0.reader.run(Executor::Thread, move |connection, _| {
-            // One transaction, so that all statements see the same state.
-            let transaction = connection.transaction()?;
-            match table.source {
-                RowSource::Query(query) => rows(&transaction, table, query, after.as_deref()),
-                RowSource::Messages => messages(&transaction, after.as_deref()),
-            }
-        });
+        let read = self
+            .0
+            .reader
+            .run(Owner::server(), Executor::Thread, move |connection, _| {
+                // One transaction, so that all statements see the same state.
+                let transaction = connection.transaction()?;
+                match table.source {
+                    RowSource::Query(query) => rows(&transaction, table, query, after.as_deref()),
+                    RowSource::Messages => messages(&transaction, after.as_deref()),
+                }
+            });
         read.await
     }
 }
@@ -204,24 +211,26 @@ mod tests {
     #[tokio::test]
     async fn no_table_is_sorted_to_be_read() {
         let opened = open(None).unwrap();
-        let plans = opened.reader.run(Executor::Thread, |connection, _| {
-            let mut plans = Vec::new();
-            for table in TABLES {
-                let RowSource::Query(query) = table.source else {
-                    continue;
-                };
-                for is_after in [false, true] {
-                    let sql = format!("EXPLAIN QUERY PLAN {}", select(table, query, is_after));
-                    let mut statement = connection.prepare(&sql)?;
-                    let key = (0..statement.parameter_count()).map(|_| CopiedValue::Integer(0));
-                    let mut rows = statement.query(params_from_iter(key))?;
-                    while let Some(row) = rows.next()? {
-                        plans.push(format!("{}: {}", table.name, row.get::<_, String>(3)?));
+        let plans = opened
+            .reader
+            .run(Owner::server(), Executor::Thread, |connection, _| {
+                let mut plans = Vec::new();
+                for table in TABLES {
+                    let RowSource::Query(query) = table.source else {
+                        continue;
+                    };
+                    for is_after in [false, true] {
+                        let sql = format!("EXPLAIN QUERY PLAN {}", select(table, query, is_after));
+                        let mut statement = connection.prepare(&sql)?;
+                        let key = (0..statement.parameter_count()).map(|_| CopiedValue::Integer(0));
+                        let mut rows = statement.query(params_from_iter(key))?;
+                        while let Some(row) = rows.next()? {
+                            plans.push(format!("{}: {}", table.name, row.get::<_, String>(3)?));
+                        }
                     }
                 }
-            }
-            Ok(plans)
-        });
+                Ok(plans)
+            });
         let plans = plans.await.unwrap();
         assert!(plans.len() > 2 * TABLES.len() - 3, "{plans:?}");
         let sorted: Vec<_> = plans

@@ -28,9 +28,12 @@ impl Sqlite {
         id: &FileId,
     ) -> Result<Option<StoredFile>, StoreError> {
         let (owner, id) = (owner.clone(), id.clone());
-        let found = self.0.reader.run(Executor::Task, move |connection, _| {
-            get(connection, &owner, &id)
-        });
+        let found = self
+            .0
+            .reader
+            .run(owner.clone(), Executor::Task, move |connection, _| {
+                get(connection, &owner, &id)
+            });
         found.await
     }
 
@@ -52,9 +55,12 @@ impl Sqlite {
             purpose: filter.purpose,
             session: filter.session.cloned(),
         };
-        let page = self.0.reader.run(executor, move |connection, executor| {
-            filter.page(connection, executor)
-        });
+        let page = self
+            .0
+            .reader
+            .run(owner.clone(), executor, move |connection, executor| {
+                filter.page(connection, executor)
+            });
         page.await
     }
 
@@ -65,10 +71,10 @@ impl Sqlite {
     ) -> Result<InsertedFile, StoreError> {
         let file = Arc::new(file);
         let (store, record) = (self.clone(), Arc::clone(&file));
-        let inserted = self
-            .0
-            .writer
-            .run(Executor::Task, move |connection, executor| {
+        let inserted = self.0.writer.run(
+            file.owner.clone(),
+            Executor::Task,
+            move |connection, executor| {
                 let transaction = begin(connection)?;
                 let known = insert(&transaction, store.0.clock.stamp(), &record)?;
                 let evicted = match executor {
@@ -85,18 +91,23 @@ impl Sqlite {
                     known,
                     evicted,
                 })
-            });
+            },
+        );
         let mut inserted = inserted.await?;
         self.count_written(Extent::default());
         let mut last = inserted.evicted;
         while last == BATCH as u64 {
             let id = file.id.clone();
-            let evicted = self.0.writer.run(Executor::Thread, move |connection, _| {
-                let transaction = begin(connection)?;
-                let evicted = evict_some(&transaction, &id, max_total_bytes)?;
-                transaction.commit()?;
-                Ok(evicted)
-            });
+            let evicted = self.0.writer.run(
+                file.owner.clone(),
+                Executor::Thread,
+                move |connection, _| {
+                    let transaction = begin(connection)?;
+                    let evicted = evict_some(&transaction, &id, max_total_bytes)?;
+                    transaction.commit()?;
+                    Ok(evicted)
+                },
+            );
             last = evicted.await?;
             inserted.evicted += last;
         }
@@ -111,7 +122,7 @@ impl Sqlite {
     ) -> Result<(), StoreError> {
         let (store, owner, id, session) =
             (self.clone(), owner.clone(), id.clone(), session.clone());
-        self.transact(Executor::Task, move |connection, _| {
+        self.transact(owner.clone(), Executor::Task, move |connection, _| {
             let now = store.0.clock.stamp();
             if !touch(connection, now, &owner, &id)? {
                 return Err(StoreError::NotFound.into());
@@ -127,12 +138,14 @@ impl Sqlite {
         id: &FileId,
     ) -> Result<(), StoreError> {
         let (store, owner, id) = (self.clone(), owner.clone(), id.clone());
-        self.transact(Executor::Task, move |connection, _| {
-            match touch(connection, store.0.clock.stamp(), &owner, &id)? {
+        self.transact(
+            owner.clone(),
+            Executor::Task,
+            move |connection, _| match touch(connection, store.0.clock.stamp(), &owner, &id)? {
                 true => Ok(()),
                 false => Err(StoreError::NotFound.into()),
-            }
-        })
+            },
+        )
         .await
     }
 
@@ -143,7 +156,7 @@ impl Sqlite {
     ) -> Result<bool, StoreError> {
         let (owner, id) = (owner.clone(), id.clone());
         self.make_space_to_delete().await;
-        self.transact(Executor::Thread, move |connection, _| {
+        self.transact(owner.clone(), Executor::Thread, move |connection, _| {
             let sql = "DELETE FROM files WHERE owner = ?1 AND id = ?2";
             Ok(connection.execute(sql, [owner.as_str(), id.as_str()])? > 0)
         })
@@ -154,7 +167,7 @@ impl Sqlite {
         let cutoff = self.cutoff(ttl);
         let mut total = 0;
         loop {
-            let deleted = self.transact(Executor::Thread, move |connection, _| {
+            let deleted = self.transact(Owner::server(), Executor::Thread, move |connection, _| {
                 let sql = "DELETE FROM files WHERE num IN
                     (SELECT f.num FROM files f WHERE f.last_used_at < ?1
                        AND NOT EXISTS (SELECT 1 FROM session_files l WHERE l.file = f.num)
@@ -172,17 +185,22 @@ impl Sqlite {
     pub(in crate::store) async fn file_usage(&self) -> Result<FileUsage, StoreError> {
         self.0
             .reader
-            .run(Executor::Thread, |connection, _| usage(connection))
+            .run(Owner::server(), Executor::Thread, |connection, _| {
+                usage(connection)
+            })
             .await
     }
 
     pub(in crate::store) async fn dead_blobs(&self) -> Result<Vec<String>, StoreError> {
-        let blobs = self.0.reader.run(Executor::Task, |connection, _| {
-            let mut statement =
-                connection.prepare_cached("SELECT blob FROM dead_blobs LIMIT ?1")?;
-            let blobs = statement.query_map([count(BATCH)], |row| row.get(0))?;
-            Ok(blobs.collect::<Result<_, _>>()?)
-        });
+        let blobs = self
+            .0
+            .reader
+            .run(Owner::server(), Executor::Task, |connection, _| {
+                let mut statement =
+                    connection.prepare_cached("SELECT blob FROM dead_blobs LIMIT ?1")?;
+                let blobs = statement.query_map([count(BATCH)], |row| row.get(0))?;
+                Ok(blobs.collect::<Result<_, _>>()?)
+            });
         blobs.await
     }
 
@@ -190,7 +208,7 @@ impl Sqlite {
         &self,
         blobs: Vec<String>,
     ) -> Result<(), StoreError> {
-        self.transact(Executor::Thread, move |connection, _| {
+        self.transact(Owner::server(), Executor::Thread, move |connection, _| {
             let mut statement =
                 connection.prepare_cached("DELETE FROM dead_blobs WHERE blob = ?1")?;
             for blob in &blobs {
@@ -206,22 +224,28 @@ impl Sqlite {
         blobs: Vec<String>,
     ) -> Result<Vec<String>, StoreError> {
         // Runs on the writer's connection, so that earlier writes on threads have ended, also those of dropped futures.
-        let orphans = self.0.writer.run(Executor::Thread, move |connection, _| {
-            let mut statement = connection.prepare_cached("SELECT 1 FROM files WHERE blob = ?1")?;
-            let mut orphans = Vec::new();
-            for blob in &blobs {
-                if !statement.exists([blob])? {
-                    orphans.push(blob.clone());
+        let orphans = self
+            .0
+            .writer
+            .run(Owner::server(), Executor::Thread, move |connection, _| {
+                let mut statement =
+                    connection.prepare_cached("SELECT 1 FROM files WHERE blob = ?1")?;
+                let mut orphans = Vec::new();
+                for blob in &blobs {
+                    if !statement.exists([blob])? {
+                        orphans.push(blob.clone());
+                    }
                 }
-            }
-            Ok(orphans)
-        });
+                Ok(orphans)
+            });
         orphans.await
     }
 
     pub(in crate::store) async fn name(&self) -> Result<String, StoreError> {
-        let name =
-            self.0.reader.run(Executor::Task, |connection, _| {
+        let name = self
+            .0
+            .reader
+            .run(Owner::server(), Executor::Task, |connection, _| {
                 Ok(connection
                     .query_row("SELECT name FROM file_store LIMIT 1", [], |row| row.get(0))?)
             });
@@ -229,10 +253,13 @@ impl Sqlite {
     }
 
     pub(in crate::store) async fn secret(&self) -> Result<[u8; 32], StoreError> {
-        let secret = self.0.reader.run(Executor::Task, |connection, _| {
-            let sql = "SELECT secret FROM store_secret LIMIT 1";
-            Ok(connection.query_row(sql, [], |row| row.get(0))?)
-        });
+        let secret = self
+            .0
+            .reader
+            .run(Owner::server(), Executor::Task, |connection, _| {
+                let sql = "SELECT secret FROM store_secret LIMIT 1";
+                Ok(connection.query_row(sql, [], |row| row.get(0))?)
+            });
         secret.await
     }
 }

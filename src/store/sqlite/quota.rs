@@ -239,10 +239,12 @@ impl Sqlite {
         }
         self.with_eviction(owner, id, |attempt| {
             let owner = owner.clone();
-            self.0.reader.run(Executor::Task, move |connection, _| {
-                let usage = Usage::of(connection, owner.as_str())?;
-                check_share(limits, usage, added, attempt)
-            })
+            self.0
+                .reader
+                .run(owner.clone(), Executor::Task, move |connection, _| {
+                    let usage = Usage::of(connection, owner.as_str())?;
+                    check_share(limits, usage, added, attempt)
+                })
         })
         .await
     }
@@ -304,9 +306,12 @@ impl Sqlite {
         loop {
             let (writer, mut kept) = (owner.clone(), leased.clone());
             kept.push((owner.clone(), id.clone()));
-            let found = self.0.reader.run(Executor::Thread, move |connection, _| {
-                candidates(connection, &writer, &kept, added, total)
-            });
+            let found = self
+                .0
+                .reader
+                .run(owner.clone(), Executor::Thread, move |connection, _| {
+                    candidates(connection, &writer, &kept, added, total)
+                });
             let found = found.await?;
             if found.is_empty() {
                 break;
@@ -317,9 +322,12 @@ impl Sqlite {
                     leased.push(session);
                     continue;
                 };
-                let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
-                    sweep::hide(connection, &session.0, &session.1)
-                });
+                let hidden =
+                    self.0
+                        .writer
+                        .run(owner.clone(), Executor::Thread, move |connection, _| {
+                            sweep::hide(connection, &session.0, &session.1)
+                        });
                 evicted += u64::from(hidden.await?);
                 drop(lease);
             }

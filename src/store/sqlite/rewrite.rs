@@ -170,12 +170,16 @@ impl Rewrite {
         work: impl Fn(&Connection, i64) -> Result<T, StatementError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let clock = Arc::clone(&store.0.clock);
-        let done = store.0.writer.run(Executor::Thread, move |connection, _| {
-            let transaction = begin(connection)?;
-            let done = work(&transaction, clock.stamp())?;
-            transaction.commit()?;
-            Ok(done)
-        });
+        let owner = self.source.owner.clone();
+        let done = store
+            .0
+            .writer
+            .run(owner, Executor::Thread, move |connection, _| {
+                let transaction = begin(connection)?;
+                let done = work(&transaction, clock.stamp())?;
+                transaction.commit()?;
+                Ok(done)
+            });
         let done = done.await;
         store.count_written(CHUNK);
         done

@@ -35,7 +35,7 @@ impl Sqlite {
     ) -> Result<(), StoreError> {
         let (store, run, owner) = (self.clone(), run.clone(), owner.clone());
         let session = session.cloned();
-        self.transact(Executor::Task, move |connection, _| {
+        self.transact(owner.clone(), Executor::Task, move |connection, _| {
             let now = store.0.clock.stamp();
             begin_run(connection, now, &run, &owner, session.as_ref())
         })
@@ -55,19 +55,19 @@ impl Sqlite {
             tracing::warn!(bytes, "the answer of a run is too large to be stored");
             return self.remove_unended(run, owner).await;
         }
-        let (run, owner, head) = (run.clone(), owner.clone(), Arc::new(head));
+        let head = Arc::new(head);
         if bytes <= TASK_LIMIT.bytes {
             let body = body.whole().await.map_err(StoreError::failed)?;
-            self.write_short(&run, &owner, head, body).await?;
+            self.write_short(run, owner, head, body).await?;
         } else {
             // The write continues if the future is dropped.
-            let (store, run) = (self.clone(), run.clone());
+            let (store, run, owner) = (self.clone(), run.clone(), owner.clone());
             let parts = AnswerParts::of(body);
             let writing = async move { store.write_in_parts(&run, &owner, &head, parts).await };
             let written = self.0.tasks.spawn(writing);
             written.await.map_err(StoreError::failed)??;
         }
-        self.evict(run, limits.total).await
+        self.evict((owner, run), limits.total).await
     }
 
     pub(in crate::store) async fn run(
@@ -78,7 +78,7 @@ impl Sqlite {
         let (owner, run) = (owner.clone(), run.clone());
         self.0
             .reader
-            .run(Executor::Task, move |connection, _| {
+            .run(owner.clone(), Executor::Task, move |connection, _| {
                 rows::get(connection, &owner, &run)
             })
             .await
@@ -92,9 +92,11 @@ impl Sqlite {
         let (owner, run) = (owner.clone(), run.clone());
         self.0
             .reader
-            .run(Executor::Task, move |connection, executor| {
-                rows::answer(connection, &owner, &run, executor)
-            })
+            .run(
+                owner.clone(),
+                Executor::Task,
+                move |connection, executor| rows::answer(connection, &owner, &run, executor),
+            )
             .await
     }
 
@@ -105,17 +107,21 @@ impl Sqlite {
     ) -> Result<bool, StoreError> {
         let (owner, run) = (owner.clone(), run.clone());
         self.make_space_to_delete().await;
-        let deleted = self.transact(Executor::Task, move |connection, executor| {
-            keys::release_all(connection, &owner, &run)?;
-            let Some(row) = RunRow::find(connection, &owner, &run)? else {
-                return Ok(None);
-            };
-            if executor == Executor::Task && !row.extent().fits(TASK_LIMIT) {
-                return Err(StatementError::LimitExceeded);
-            }
-            row.remove(connection)?;
-            Ok(Some(row.extent()))
-        });
+        let deleted = self.transact(
+            owner.clone(),
+            Executor::Task,
+            move |connection, executor| {
+                keys::release_all(connection, &owner, &run)?;
+                let Some(row) = RunRow::find(connection, &owner, &run)? else {
+                    return Ok(None);
+                };
+                if executor == Executor::Task && !row.extent().fits(TASK_LIMIT) {
+                    return Err(StatementError::LimitExceeded);
+                }
+                row.remove(connection)?;
+                Ok(Some(row.extent()))
+            },
+        );
         let deleted = deleted.await?;
         if deleted.is_some_and(|extent| !extent.fits(CHUNK)) {
             self.sweep_runs().await?;
@@ -132,7 +138,7 @@ impl Sqlite {
     ) -> Result<KeyClaim, StoreError> {
         let (store, owner, key, run) = (self.clone(), owner.clone(), key.to_owned(), run.clone());
         let fingerprint = *fingerprint;
-        self.transact(Executor::Task, move |connection, _| {
+        self.transact(owner.clone(), Executor::Task, move |connection, _| {
             let since = store.cutoff(KEY_TTL);
             let now = store.0.clock.stamp();
             keys::claim(connection, (now, since), (&owner, &key), &fingerprint, &run)
@@ -147,7 +153,7 @@ impl Sqlite {
         run: &RunId,
     ) -> Result<(), StoreError> {
         let (owner, key, run) = (owner.clone(), key.to_owned(), run.clone());
-        self.transact(Executor::Task, move |connection, _| {
+        self.transact(owner.clone(), Executor::Task, move |connection, _| {
             keys::release(connection, &owner, &key, &run)
         })
         .await
@@ -162,7 +168,7 @@ impl Sqlite {
     ) -> Result<bool, StoreError> {
         let (store, owner, key) = (self.clone(), owner.clone(), key.to_owned());
         let (from, to) = (from.clone(), to.clone());
-        self.transact(Executor::Task, move |connection, _| {
+        self.transact(owner.clone(), Executor::Task, move |connection, _| {
             let since = store.cutoff(KEY_TTL);
             if !keys::reassign(connection, since, (&owner, &key), &from, &to)? {
                 return Ok(false);
@@ -179,7 +185,7 @@ impl Sqlite {
         let cutoff = self.cutoff(age);
         let mut total = 0;
         loop {
-            let expired = self.transact(Executor::Thread, move |connection, _| {
+            let expired = self.transact(Owner::server(), Executor::Thread, move |connection, _| {
                 rows::expire_some(connection, cutoff)
             });
             let (removed, more) = expired.await?;
@@ -191,7 +197,7 @@ impl Sqlite {
         self.sweep_runs().await?;
         let cutoff = self.cutoff(KEY_TTL);
         while self
-            .transact(Executor::Thread, move |connection, _| {
+            .transact(Owner::server(), Executor::Thread, move |connection, _| {
                 keys::expire_some(connection, cutoff)
             })
             .await?
@@ -202,7 +208,9 @@ impl Sqlite {
     /// Removes answers that are deleted or were not completed, one piece at a time.
     pub(super) async fn sweep_runs(&self) -> Result<(), StoreError> {
         while self
-            .transact(Executor::Thread, |connection, _| rows::sweep(connection))
+            .transact(Owner::server(), Executor::Thread, |connection, _| {
+                rows::sweep(connection)
+            })
             .await?
         {
             self.count_written(CHUNK);
@@ -213,31 +221,37 @@ impl Sqlite {
     /// Removes the record of a run without an answer.
     async fn remove_unended(&self, run: &RunId, owner: &Owner) -> Result<(), StoreError> {
         let (owner, run) = (owner.clone(), run.clone());
-        self.transact(
-            Executor::Task,
-            move |connection, _| match RunRow::find_unended(connection, &owner, &run)? {
+        self.transact(owner.clone(), Executor::Task, move |connection, _| {
+            match RunRow::find_unended(connection, &owner, &run)? {
                 Some(row) => row.remove(connection),
                 None => Ok(()),
-            },
-        )
+            }
+        })
         .await
     }
 
     /// Removes answers until their total is within the limit, but not the answer of `written`.
-    async fn evict(&self, written: RunId, most: u64) -> Result<(), StoreError> {
-        let usage = self.0.reader.run(Executor::Task, |connection, _| {
-            rows::total_bytes(connection)
-        });
+    async fn evict(&self, written: (&Owner, &RunId), most: u64) -> Result<(), StoreError> {
+        let usage = self
+            .0
+            .reader
+            .run(written.0.clone(), Executor::Task, |connection, _| {
+                rows::total_bytes(connection)
+            });
         if usage.await? <= most {
             return Ok(());
         }
-        while self.evict_some(&written, most).await? {}
+        while self.evict_some(written, most).await? {}
         self.sweep_runs().await
     }
 
-    async fn evict_some(&self, written: &RunId, most: u64) -> Result<bool, StoreError> {
+    async fn evict_some(
+        &self,
+        (owner, written): (&Owner, &RunId),
+        most: u64,
+    ) -> Result<bool, StoreError> {
         let written = written.clone();
-        self.transact(Executor::Thread, move |connection, _| {
+        self.transact(owner.clone(), Executor::Thread, move |connection, _| {
             rows::evict_some(connection, &written, most)
         })
         .await
@@ -252,7 +266,7 @@ impl Sqlite {
     ) -> Result<(), StoreError> {
         let (store, run, owner) = (self.clone(), run.clone(), owner.clone());
         let bytes = head.bytes();
-        self.transact(Executor::Task, move |connection, _| {
+        self.transact(owner.clone(), Executor::Task, move |connection, _| {
             let Some(row) = RunRow::find_unended(connection, &owner, &run)? else {
                 return Ok(());
             };
@@ -273,7 +287,7 @@ impl Sqlite {
         parts: AnswerParts,
     ) -> Result<(), StoreError> {
         let (id, key) = (run.clone(), owner.clone());
-        let draft = self.on_thread(move |connection, now| {
+        let draft = self.on_thread(owner, move |connection, now| {
             match RunRow::find_unended(connection, &key, &id)? {
                 Some(_) => rows::insert_draft(connection, now).map(Some),
                 None => Ok(None),
@@ -284,7 +298,7 @@ impl Sqlite {
         };
         let done = self.fill(draft, (run, owner), head, parts).await;
         if done.is_err() {
-            let hidden = self.on_thread(move |connection, _| rows::hide(connection, draft));
+            let hidden = self.on_thread(owner, move |connection, _| rows::hide(connection, draft));
             let removed = match hidden.await {
                 Ok(()) => self.sweep_runs().await,
                 Err(error) => Err(error),
@@ -305,16 +319,17 @@ impl Sqlite {
     ) -> Result<(), StoreError> {
         let mut seq = 0;
         while let Some(part) = parts.next().await? {
-            let added =
-                self.on_thread(move |connection, _| add_part(connection, draft, seq, &part));
+            let added = self.on_thread(owner, move |connection, _| {
+                add_part(connection, draft, seq, &part)
+            });
             seq = added.await?;
             self.count_written(CHUNK);
         }
-        let (run, owner, head) = (run.clone(), owner.clone(), Arc::clone(head));
-        let finished = self.on_thread(move |connection, now| {
-            match RunRow::find_unended(connection, &owner, &run)? {
+        let (run, key, head) = (run.clone(), owner.clone(), Arc::clone(head));
+        let finished = self.on_thread(owner, move |connection, now| {
+            match RunRow::find_unended(connection, &key, &run)? {
                 Some(row) => {
-                    let row = row.move_to(connection, draft, &owner, &run)?;
+                    let row = row.move_to(connection, draft, &key, &run)?;
                     complete(connection, &head, &row, now).map(|()| true)
                 }
                 // The record was deleted meanwhile.
@@ -329,10 +344,11 @@ impl Sqlite {
 
     async fn on_thread<T: Send + 'static>(
         &self,
+        owner: &Owner,
         work: impl Fn(&Connection, i64) -> Result<T, StatementError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let store = self.clone();
-        self.transact(Executor::Thread, move |connection, _| {
+        self.transact(owner.clone(), Executor::Thread, move |connection, _| {
             work(connection, store.0.clock.stamp())
         })
         .await

@@ -30,9 +30,12 @@ impl Sqlite {
             let Some(ttl) = ttl else { continue };
             let cutoff = self.cutoff(ttl);
             loop {
-                let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
-                    hide_expired(connection, nameless, cutoff)
-                });
+                let hidden =
+                    self.0
+                        .writer
+                        .run(Owner::server(), Executor::Thread, move |connection, _| {
+                            hide_expired(connection, nameless, cutoff)
+                        });
                 let hidden = hidden.await?;
                 total += hidden;
                 self.sweep().await?;
@@ -51,7 +54,9 @@ impl Sqlite {
         while self
             .0
             .writer
-            .run(Executor::Thread, |connection, _| sweep(connection))
+            .run(Owner::server(), Executor::Thread, |connection, _| {
+                sweep(connection)
+            })
             .await?
         {
             self.count_written(CHUNK);

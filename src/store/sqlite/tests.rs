@@ -53,23 +53,32 @@ impl Sqlite {
     /// Runs a statement on the writer; returns how many rows it changed.
     async fn execute(&self, sql: &str) -> usize {
         let sql = sql.to_owned();
-        let done = self.0.writer.run(Executor::Thread, move |connection, _| {
-            Ok(connection.execute(&sql, [])?)
-        });
+        let done = self
+            .0
+            .writer
+            .run(Owner::server(), Executor::Thread, move |connection, _| {
+                Ok(connection.execute(&sql, [])?)
+            });
         done.await.unwrap()
     }
 
     async fn pragma(&self, sql: &'static str) {
-        let done = self.0.writer.run(Executor::Thread, move |connection, _| {
-            Ok(connection.execute_batch(sql)?)
-        });
+        let done = self
+            .0
+            .writer
+            .run(Owner::server(), Executor::Thread, move |connection, _| {
+                Ok(connection.execute_batch(sql)?)
+            });
         done.await.unwrap();
     }
 
     async fn count(&self, sql: &'static str) -> i64 {
-        let found = self.0.writer.run(Executor::Thread, move |connection, _| {
-            Ok(connection.query_row(sql, [], |row| row.get(0))?)
-        });
+        let found = self
+            .0
+            .writer
+            .run(Owner::server(), Executor::Thread, move |connection, _| {
+                Ok(connection.query_row(sql, [], |row| row.get(0))?)
+            });
         found.await.unwrap()
     }
 
@@ -80,7 +89,7 @@ impl Sqlite {
         seconds: i64,
     ) {
         let (owner, id) = (owner.clone(), id.clone());
-        let done = self.0.writer.run(Executor::Thread, move |connection, _| {
+        let done = self.0.writer.run(Owner::server(), Executor::Thread, move |connection, _| {
             let sql = "UPDATE sessions SET updated_at = ?1, written_at = 0 WHERE owner = ?2 AND session_id = ?3";
             Ok(connection.execute(
                 sql,
@@ -123,10 +132,13 @@ impl Sqlite {
 
     pub(in crate::store) async fn set_unused_for(&self, id: &FileId, seconds: i64) {
         let id = id.clone();
-        let done = self.0.writer.run(Executor::Thread, move |connection, _| {
-            let sql = "UPDATE files SET last_used_at = last_used_at - ?1 WHERE id = ?2";
-            Ok(connection.execute(sql, params![seconds * 1_000_000, id.as_str()])?)
-        });
+        let done = self
+            .0
+            .writer
+            .run(Owner::server(), Executor::Thread, move |connection, _| {
+                let sql = "UPDATE files SET last_used_at = last_used_at - ?1 WHERE id = ?2";
+                Ok(connection.execute(sql, params![seconds * 1_000_000, id.as_str()])?)
+            });
         assert_eq!(done.await.unwrap(), 1);
     }
 }

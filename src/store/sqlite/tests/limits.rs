@@ -78,7 +78,7 @@ async fn a_store_without_a_free_connection_is_an_error() {
     let mut held = tokio::task::JoinSet::new();
     held.spawn(async move {
         writer
-            .run(Executor::Thread, move |_, _| {
+            .run(Owner::server(), Executor::Thread, move |_, _| {
                 let _sent = entered.lock().take().map(|entered| entered.send(()));
                 let _ended = wait.lock().recv();
                 Ok(())
