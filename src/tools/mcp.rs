@@ -18,6 +18,7 @@ mod message;
 mod names;
 mod news;
 mod oauth;
+mod pace;
 mod post;
 mod process;
 mod requested;
@@ -45,7 +46,7 @@ use url::Url;
 
 use self::connector::Connector;
 pub use self::guard::{MCP_EXEC, MCP_GUARD, exec_main, guard_main};
-use self::http::{HttpAccess, McpHttpClient};
+use self::http::HttpAccess;
 use self::listed::Listing;
 use self::oauth::Tokens;
 pub use self::requested::{ConnectedServer, McpServerRequest, RequestedServers};
@@ -241,9 +242,10 @@ fn http_client(
                 let tokens = Tokens::new(oauth, &endpoint.url, client(Policy::none())?);
                 Ok::<_, McpSetupError>(Arc::new(tokens?))
             });
-            let client = client(same_origin())?;
-            let client = McpHttpClient::new(client, tokens.transpose()?);
-            Ok(Some(HttpAccess::Configured(client)))
+            Ok(Some(HttpAccess::Configured {
+                client: client(same_origin())?,
+                tokens: tokens.transpose()?,
+            }))
         }
     }
 }

@@ -3,6 +3,7 @@
 mod calls;
 mod fake;
 mod far;
+mod floods;
 mod hostile;
 mod http;
 mod life;

@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::failure::RequestFailure;
 use super::http::HttpAccess;
 use super::news::ListNews;
+use super::pace::Pace;
 use super::process::{GuardedProcess, ProcessUser};
 use super::secrets::Secrets;
 use super::sse::SseTransport;
@@ -50,6 +51,7 @@ struct Handshake {
     ending: Ending,
     lifecycle: Lifecycle,
     secrets: Secrets,
+    pace: Pace,
 }
 
 impl Connector {
@@ -89,20 +91,20 @@ impl Connector {
         lifecycle: Lifecycle,
     ) -> Result<Connection, RequestFailure> {
         let (max_bytes, ending) = (self.settings.max_answer_bytes, Ending::default());
+        let pace = Pace::new(&self.name, max_bytes);
         match &self.settings.transport {
             McpTransport::Stdio(command) => {
-                let started =
-                    GuardedProcess::start(&self.name, command, user, &self.guard, &self.tasks);
+                let started = GuardedProcess::start(&pace, command, user, &self.guard, &self.tasks);
                 let (process, pipes) = started.map_err(|error| {
                     RequestFailure::Unreachable(format!("its process cannot be started: {error}"))
                 })?;
-                let name = self.name.clone();
                 let transport =
-                    StdioTransport::new(name, process, pipes, max_bytes, ending.clone());
+                    StdioTransport::new(process, pipes, max_bytes, ending.clone(), pace.clone());
                 let handshake = Handshake {
                     ending,
                     lifecycle,
                     secrets: Secrets::default(),
+                    pace,
                 };
                 Box::pin(self.handshake(transport, handshake)).await
             }
@@ -110,11 +112,12 @@ impl Connector {
                 let access = self.http.as_ref().ok_or_else(|| {
                     RequestFailure::Unreachable("there is no HTTP client".to_owned())
                 })?;
-                let client = access.client(endpoint).await?;
+                let client = access.client(endpoint, pace.clone()).await?;
                 let handshake = || Handshake {
                     ending: ending.clone(),
                     lifecycle: lifecycle.clone(),
                     secrets: client.secrets(endpoint),
+                    pace: pace.clone(),
                 };
                 let refused = match endpoint.kind {
                     HttpKind::Sse => None,
@@ -149,10 +152,17 @@ impl Connector {
             ending,
             lifecycle,
             secrets,
+            pace,
         } = handshake;
         let ended = CancellationToken::new();
         let news = Arc::new(ListNews::default());
-        let watched = Watched::new(transport, secrets, news.clone(), ended.clone().drop_guard());
+        let watched = Watched::new(
+            transport,
+            secrets,
+            pace,
+            news.clone(),
+            ended.clone().drop_guard(),
+        );
         let info = Implementation::new("loopwright", env!("CARGO_PKG_VERSION"));
         let config = ClientConfig::new(ClientCapabilities::default(), info)
             .with_protocol_version(lifecycle.version);

@@ -16,7 +16,8 @@ use url::Url;
 
 use super::failure::RequestFailure;
 use super::oauth::Tokens;
-use super::post::{Envelope, post};
+use super::pace::Pace;
+use super::post::{Envelope, get, post};
 use super::secrets::Secrets;
 use crate::ids::Owner;
 use crate::tools::settings::mcp::McpEndpoint;
@@ -35,7 +36,12 @@ pub(super) type HttpError = StreamableHttpError<reqwest::Error>;
 #[derive(Debug, Clone)]
 pub(super) enum HttpAccess {
     /// A server of the settings, whose connections share a client.
-    Configured(McpHttpClient),
+    Configured {
+        /// The client.
+        client: Client,
+        /// Where access tokens come from, if the server wants some.
+        tokens: Option<Arc<Tokens>>,
+    },
     /// A server of a request: each connection has a client of its own, which reaches permitted hosts only.
     Guarded {
         /// The permitted hosts.
@@ -45,12 +51,13 @@ pub(super) enum HttpAccess {
     },
 }
 
-/// The client for one server.
+/// The client of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct McpHttpClient {
     client: Client,
     /// Where access tokens come from, if the server wants some.
     tokens: Option<Arc<Tokens>>,
+    pace: Pace,
 }
 
 impl HttpAccess {
@@ -61,10 +68,15 @@ impl HttpAccess {
     pub(super) async fn client(
         &self,
         endpoint: &McpEndpoint,
+        pace: Pace,
     ) -> Result<McpHttpClient, RequestFailure> {
         let failed = |text: &str| RequestFailure::Unreachable(text.to_owned());
         match self {
-            Self::Configured(client) => Ok(client.clone()),
+            Self::Configured { client, tokens } => Ok(McpHttpClient {
+                client: client.clone(),
+                tokens: tokens.clone(),
+                pace,
+            }),
             Self::Guarded { hosts, owner } => {
                 let (hosts, owner, url) = (hosts.clone(), owner.clone(), endpoint.url.clone());
                 // Root certificates are read from the disk.
@@ -72,15 +84,20 @@ impl HttpAccess {
                 let client = built
                     .map_err(|error| failed(&error.to_string()))?
                     .map_err(|error| failed(&error.to_string()))?;
-                Ok(McpHttpClient::new(client, None))
+                Ok(McpHttpClient {
+                    client,
+                    tokens: None,
+                    pace,
+                })
             }
         }
     }
 }
 
 impl McpHttpClient {
-    pub(super) fn new(client: Client, tokens: Option<Arc<Tokens>>) -> Self {
-        Self { client, tokens }
+    /// The pace of the connection.
+    pub(super) fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     /// What a server must not repeat.
@@ -174,8 +191,7 @@ impl StreamableHttpClient for McpHttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
-        let url = Url::parse(&uri);
-        let url = url.map_err(|_| HttpError::UnexpectedServerResponse("no URL".into()))?;
+        let url = parsed(&uri)?;
         let (url, message, headers) = (&url, &message, &headers);
         let session_id = session_id.as_deref();
         let post = self.authorized(|token| {
@@ -184,6 +200,7 @@ impl StreamableHttpClient for McpHttpClient {
                 session_id,
                 token,
                 headers,
+                pace: &self.pace,
             };
             post(&self.client, message, envelope, limits)
         });
@@ -239,19 +256,25 @@ impl StreamableHttpClient for McpHttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
         max_sse_event_size: usize,
     ) -> Result<EventStream, HttpError> {
+        let url = parsed(&uri)?;
+        let (url, headers) = (&url, &headers);
+        let (session_id, last_event_id) = (session_id.as_deref(), last_event_id.as_deref());
         let get = self.authorized(|token| {
-            let (uri, session_id) = (uri.clone(), session_id.clone());
-            self.client.get_stream_with_max_sse_event_size(
-                uri,
+            let envelope = Envelope {
+                url,
                 session_id,
-                last_event_id.clone(),
                 token,
-                headers.clone(),
-                max_sse_event_size,
-            )
+                headers,
+                pace: &self.pace,
+            };
+            get(&self.client, last_event_id, envelope, max_sse_event_size)
         });
         get.await.map(bounded)
     }
+}
+
+fn parsed(uri: &str) -> Result<Url, HttpError> {
+    Url::parse(uri).map_err(|_| HttpError::UnexpectedServerResponse("no URL".into()))
 }
 
 /// A stream whose server cannot have it opened again without a pause, or with an id of any length.

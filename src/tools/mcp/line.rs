@@ -4,6 +4,8 @@ use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
+use super::pace::{MESSAGE_BYTES, Pace};
+
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
 /// Largest buffer that is kept for the next line.
@@ -17,6 +19,7 @@ pub(super) struct LineReader<R> {
     input: BufReader<R>,
     line: Vec<u8>,
     max_bytes: usize,
+    pace: Pace,
     /// Looks for the id of a line that is too long, of which only this is kept.
     scan: Option<IdScan>,
     /// The line has been taken.
@@ -33,11 +36,12 @@ pub(super) enum Line<'a> {
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    pub(super) fn new(input: R, max_bytes: usize) -> Self {
+    pub(super) fn new(input: R, max_bytes: usize, pace: Pace) -> Self {
         Self {
             input: BufReader::with_capacity(READ_BYTES, input),
             line: Vec::new(),
             max_bytes,
+            pace,
             scan: None,
             taken: false,
         }
@@ -55,6 +59,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             }
         }
         loop {
+            self.pace.ready().await;
             let read = self.input.fill_buf().await?;
             if read.is_empty() {
                 return Ok(None);
@@ -74,6 +79,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             }
             let consumed = end.map_or(read.len(), |end| end + 1);
             self.input.consume(consumed);
+            let message = end.map_or(0, |_| MESSAGE_BYTES);
+            self.pace.take(consumed + message);
             let blank = self.scan.is_none() && self.line.trim_ascii().is_empty();
             if end.is_some() && !blank {
                 return Ok(Some(()));
@@ -191,7 +198,8 @@ mod tests {
     use super::*;
 
     async fn lines(input: &str, max_bytes: usize) -> Vec<String> {
-        let mut reader = LineReader::new(input.as_bytes(), max_bytes);
+        let pace = Pace::new(&"server".into(), 1000);
+        let mut reader = LineReader::new(input.as_bytes(), max_bytes, pace);
         let mut found = Vec::new();
         while reader.next().await.unwrap().is_some() {
             found.push(match reader.take() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use reqwest::{Client, Response};
+use reqwest::{Client, RequestBuilder, Response};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpPostResponse, StreamableHttpResponseLimits,
@@ -19,11 +19,13 @@ use url::Url;
 use super::failure::RequestFailure;
 use super::http::HttpError;
 use super::message::{self, ServerMessage};
+use super::pace::{MESSAGE_BYTES, Pace};
 use super::secrets::Secrets;
 use crate::sse::{Resumption, SseDecoder, SseEvent};
 use crate::tools::error_body::text_of;
 
 const SESSION_ID: &str = "mcp-session-id";
+const LAST_EVENT_ID: &str = "last-event-id";
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 /// Most bytes of the body of an error that are told.
@@ -37,9 +39,24 @@ pub(super) struct Envelope<'a> {
     pub(super) session_id: Option<&'a str>,
     pub(super) token: Option<String>,
     pub(super) headers: &'a HashMap<HeaderName, HeaderValue>,
+    pub(super) pace: &'a Pace,
 }
 
 impl Envelope<'_> {
+    /// Adds what goes with every request.
+    fn complete(&self, mut request: RequestBuilder) -> RequestBuilder {
+        for (name, value) in self.headers {
+            request = request.header(name, value);
+        }
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(id) = self.session_id {
+            request = request.header(SESSION_ID, id);
+        }
+        request
+    }
+
     /// What the server must not repeat.
     fn secrets(&self) -> Secrets {
         let headers = self.headers.iter();
@@ -64,18 +81,10 @@ pub(super) async fn post(
     envelope: Envelope<'_>,
     limits: StreamableHttpResponseLimits,
 ) -> Result<StreamableHttpPostResponse, HttpError> {
-    let mut request = client
+    let request = client
         .post(envelope.url.clone())
         .header(ACCEPT, format!("{EVENT_STREAM}, {JSON}"));
-    for (name, value) in envelope.headers {
-        request = request.header(name, value);
-    }
-    if let Some(token) = &envelope.token {
-        request = request.bearer_auth(token);
-    }
-    if let Some(id) = envelope.session_id {
-        request = request.header(SESSION_ID, id);
-    }
+    let request = envelope.complete(request);
     let response = request.json(sent).send().await.map_err(HttpError::Client)?;
     let awaited = match sent {
         JsonRpcMessage::Request(request) => Some(request.id.clone()),
@@ -85,7 +94,9 @@ pub(super) async fn post(
     match status {
         StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(StreamableHttpPostResponse::Accepted),
         StatusCode::NOT_FOUND if envelope.session_id.is_some() => Err(HttpError::SessionExpired),
-        _ if status.is_success() => answered(response, awaited, limits).await,
+        _ if status.is_success() => {
+            answered(response, awaited, limits, envelope.pace.clone()).await
+        }
         _ => {
             let max_bytes = limits.max_json_response_size;
             refused_message(response, awaited, &envelope, max_bytes).await
@@ -93,16 +104,46 @@ pub(super) async fn post(
     }
 }
 
+/// Opens the stream of what the server says unasked, or one that broke off after an event.
+///
+/// # Errors
+/// When there is none.
+pub(super) async fn get(
+    client: &Client,
+    last_event_id: Option<&str>,
+    envelope: Envelope<'_>,
+    max_bytes: usize,
+) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
+    let request = client
+        .get(envelope.url.clone())
+        .header(ACCEPT, format!("{EVENT_STREAM}, {JSON}"));
+    let mut request = envelope.complete(request);
+    if let Some(id) = last_event_id {
+        request = request.header(LAST_EVENT_ID, id);
+    }
+    let response = request.send().await.map_err(HttpError::Client)?;
+    let status = response.status();
+    let is_stream = media_type(response.headers()) == EVENT_STREAM;
+    match status.is_success() {
+        true if is_stream => Ok(events(response, max_bytes, envelope.pace.clone())),
+        false if status != StatusCode::METHOD_NOT_ALLOWED => {
+            Err(failed(refused(response, &envelope.secrets()).await))
+        }
+        _ => Err(HttpError::ServerDoesNotSupportSse),
+    }
+}
+
 async fn answered(
     response: Response,
     awaited: Option<RequestId>,
     limits: StreamableHttpResponseLimits,
+    pace: Pace,
 ) -> Result<StreamableHttpPostResponse, HttpError> {
     let session = response.headers().get(SESSION_ID);
     let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
     match &*media_type(response.headers()) {
         EVENT_STREAM => {
-            let events = events(response, limits.max_sse_event_size);
+            let events = events(response, limits.max_sse_event_size, pace);
             Ok(StreamableHttpPostResponse::Sse(events, session))
         }
         // Some servers do not say what it is.
@@ -204,23 +245,32 @@ async fn whole(mut response: Response, max_size: usize) -> Result<Vec<u8>, HttpE
 }
 
 /// The events of an answer. The answer to a request that cannot be read is an error of that request.
-fn events(response: Response, max_bytes: usize) -> BoxStream<'static, Result<Sse, SseError>> {
+fn events(
+    response: Response,
+    max_bytes: usize,
+    pace: Pace,
+) -> BoxStream<'static, Result<Sse, SseError>> {
     let decoder = SseDecoder::new(max_bytes);
-    let state = Some((response, decoder));
+    let state = Some((response, decoder, pace));
     let events = stream::unfold(state, |state| async move {
-        let (mut response, mut decoder) = state?;
+        let (mut response, mut decoder, pace) = state?;
         loop {
+            pace.ready().await;
             let event = match decoder.next_event().transpose() {
                 Ok(event) => event,
                 Err(error) => return Some((Err(SseError::Body(Box::new(error))), None)),
             };
             let resumption = decoder.take_resumption();
             if event.is_some() || resumption.is_some() {
+                pace.take(MESSAGE_BYTES);
                 let event = sse(event, resumption.unwrap_or_default());
-                return Some((Ok(event), Some((response, decoder))));
+                return Some((Ok(event), Some((response, decoder, pace))));
             }
             match response.chunk().await {
-                Ok(Some(chunk)) => decoder.push(chunk),
+                Ok(Some(chunk)) => {
+                    pace.take(chunk.len());
+                    decoder.push(chunk);
+                }
                 Ok(None) => {
                     let last = decoder.finish()?.ok();
                     return Some((Ok(sse(last, Resumption::default())), None));

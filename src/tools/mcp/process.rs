@@ -3,7 +3,6 @@
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
@@ -14,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::guard::{MCP_GUARD, NOT_STARTED};
+use super::pace::{MESSAGE_BYTES, Pace};
 use crate::ids::Owner;
 use crate::tools::settings::mcp::{McpCommand, OWNER_PLACEHOLDER};
 
@@ -78,7 +78,7 @@ impl GuardedProcess {
     /// # Errors
     /// When the guard cannot be started. A program that does not exist is seen when its output ends.
     pub(super) fn start(
-        name: &Arc<str>,
+        pace: &Pace,
         command: &McpCommand,
         user: ProcessUser<'_>,
         guard: &Path,
@@ -111,7 +111,7 @@ impl GuardedProcess {
         let stop = CancellationToken::new();
         tasks.spawn(
             stop.clone()
-                .run_until_cancelled_owned(log(name.clone(), stderr)),
+                .run_until_cancelled_owned(log(pace.clone(), stderr)),
         );
         let process = Self {
             guard,
@@ -150,20 +150,26 @@ impl GuardedProcess {
 }
 
 /// Logs lines of standard error, as many as an operator can read.
-async fn log(server: Arc<str>, stderr: ChildStderr) {
+async fn log(pace: Pace, stderr: ChildStderr) {
+    let server = &**pace.server();
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     let (mut since, mut logged, mut left_out) = (Instant::now(), 0, 0_u64);
     loop {
+        pace.ready().await;
         line.clear();
         let most = MAX_LINE_BYTES as u64;
         match (&mut lines).take(most).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
-            Ok(_) => {}
+            Ok(read) => pace.take(read + MESSAGE_BYTES),
         }
         if since.elapsed() >= LINES_INTERVAL {
             if left_out > 0 {
-                tracing::info!(%server, left_out, "the MCP server wrote more lines than are logged");
+                tracing::info!(
+                    server,
+                    left_out,
+                    "the MCP server wrote more lines than are logged"
+                );
             }
             (since, logged, left_out) = (Instant::now(), 0, 0);
         }
@@ -176,7 +182,7 @@ async fn log(server: Arc<str>, stderr: ChildStderr) {
                 .filter(|c| !c.is_control())
                 .collect();
             if !text.is_empty() {
-                tracing::info!(%server, text, "MCP server");
+                tracing::info!(server, text, "MCP server");
             }
         } else {
             left_out += 1;

@@ -21,6 +21,7 @@ use url::Url;
 use super::failure::RequestFailure;
 use super::http::McpHttpClient;
 use super::message::{self, ServerMessage};
+use super::pace::{MESSAGE_BYTES, Pace};
 use super::post::refused;
 use super::secrets::Secrets;
 use super::stdio::Ending;
@@ -98,6 +99,7 @@ struct EventStream {
     /// `None` once it is closed.
     response: Option<Response>,
     decoder: SseDecoder,
+    pace: Pace,
 }
 
 impl SseTransport {
@@ -129,6 +131,7 @@ impl SseTransport {
         let mut stream = EventStream {
             response: Some(response),
             decoder: SseDecoder::new(max_bytes),
+            pace: http.pace().clone(),
         };
         for _ in 0..MAX_EARLY_EVENTS {
             match stream.next().await {
@@ -173,11 +176,14 @@ impl EventStream {
     /// The next event; `None` at the end. Cancel safe.
     async fn next(&mut self) -> Option<Result<SseEvent, SseError>> {
         loop {
+            self.pace.ready().await;
             if let Some(event) = self.decoder.next_event() {
+                self.pace.take(MESSAGE_BYTES);
                 return Some(event);
             }
-            let chunk = self.response.as_mut()?.chunk().await;
-            self.decoder.push(chunk.ok().flatten()?);
+            let chunk = self.response.as_mut()?.chunk().await.ok().flatten()?;
+            self.pace.take(chunk.len());
+            self.decoder.push(chunk);
         }
     }
 }

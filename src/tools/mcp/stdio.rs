@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::line::{Line, LineReader};
 use super::message::{self, ServerMessage};
+use super::pace::Pace;
 use super::process::{GuardedProcess, ServerPipes};
 
 /// How long a server may take to read a message.
@@ -25,11 +26,11 @@ pub(super) type Ending = Arc<Mutex<String>>;
 
 /// Messages to and from a process. When this is dropped, the process is ended.
 pub(super) struct StdioTransport {
-    server: Arc<str>,
     output: LineReader<ChildStdout>,
     input: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
     process: Option<GuardedProcess>,
     max_bytes: usize,
+    pace: Pace,
     /// A message could not be written whole, so that no further one can follow.
     broken: CancellationToken,
     ending: Ending,
@@ -41,18 +42,18 @@ pub(super) struct StdioTransport {
 
 impl StdioTransport {
     pub(super) fn new(
-        server: Arc<str>,
         process: GuardedProcess,
         pipes: ServerPipes,
         max_bytes: usize,
         ending: Ending,
+        pace: Pace,
     ) -> Self {
         Self {
-            server,
-            output: LineReader::new(pipes.stdout, max_bytes),
+            output: LineReader::new(pipes.stdout, max_bytes, pace.clone()),
             input: Arc::new(tokio::sync::Mutex::new(Some(pipes.stdin))),
             process: Some(process),
             max_bytes,
+            pace,
             broken: CancellationToken::new(),
             ending,
             noise: false,
@@ -77,7 +78,7 @@ impl StdioTransport {
             }
         };
         if message.is_none() && !std::mem::replace(&mut self.noise, true) {
-            let server = &*self.server;
+            let server = &**self.pace.server();
             tracing::warn!(
                 server,
                 "a line of an MCP server's standard output is left out, as further ones will be: {noise}"

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
 use super::news::ListNews;
+use super::pace::Pace;
 use super::secrets::Secrets;
 use crate::tools::{ProgressSender, ToolProgress};
 
@@ -39,6 +40,7 @@ pub(super) struct Watched<T> {
     open: HashSet<RequestId>,
     news: Arc<ListNews>,
     secrets: Secrets,
+    pace: Pace,
     /// Tells that the connection has ended, after the process of the server.
     _ended: DropGuard,
 }
@@ -50,10 +52,17 @@ struct ProgressRoute {
 }
 
 impl<T> Watched<T> {
-    pub(super) fn new(inner: T, secrets: Secrets, news: Arc<ListNews>, ended: DropGuard) -> Self {
+    pub(super) fn new(
+        inner: T,
+        secrets: Secrets,
+        pace: Pace,
+        news: Arc<ListNews>,
+        ended: DropGuard,
+    ) -> Self {
         Self {
             inner,
             secrets,
+            pace,
             routes: HashMap::new(),
             open: HashSet::new(),
             news,
@@ -64,6 +73,7 @@ impl<T> Watched<T> {
     fn outgoing(&mut self, item: &TxJsonRpcMessage<RoleClient>) {
         match item {
             JsonRpcMessage::Request(request) => {
+                self.pace.ask();
                 let sink = request.request.extensions().get::<ProgressSink>();
                 let token = request.request.get_meta().get_progress_token();
                 if let (Some(ProgressSink(sink)), Some(token)) = (sink, token) {

@@ -8,11 +8,17 @@
 
 use std::io::{BufRead, Write};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 /// The variable that says how the server misbehaves.
 const MODE: &str = "FAKE_MODE";
+/// How long a flood lasts.
+pub(super) const FLOOD: Duration = Duration::from_secs(30);
+
+static FLOOD_IS_OVER: AtomicBool = AtomicBool::new(false);
 
 /// A table of the configuration that starts the fake server under this name. `lines` are further keys.
 pub(super) fn server(name: &str, mode: &str, lines: &str) -> String {
@@ -55,7 +61,7 @@ fn serve() {
     let table: Value = serde_json::from_str(&table).unwrap_or_default();
     if let Some(file) = table["wait"].as_str() {
         while !std::fs::exists(file).unwrap() {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
     let mut fake = Fake {
@@ -71,7 +77,7 @@ fn serve() {
     }
     if fake.mode == "stays" {
         loop {
-            std::thread::sleep(std::time::Duration::from_secs(1000));
+            std::thread::sleep(Duration::from_secs(1000));
         }
     }
 }
@@ -82,12 +88,16 @@ fn print(line: &str) {
     let _reader_may_be_gone = out.flush();
 }
 
-/// Prints without an end.
+/// Prints for a long time.
 fn flood(mut print: impl FnMut() + Send + 'static) {
     std::thread::spawn(move || {
-        loop {
+        let began = Instant::now();
+        while began.elapsed() < FLOOD {
             print();
+            // Others may print as well.
+            std::thread::yield_now();
         }
+        FLOOD_IS_OVER.store(true, Ordering::SeqCst);
     });
 }
 
@@ -115,6 +125,10 @@ impl Fake {
             ),
             "notifications/initialized" => match self.mode.as_str() {
                 "noise_flood" => flood(|| print("More noise than anybody can read.")),
+                "log_flood" => flood(|| {
+                    let _reader_may_be_gone =
+                        std::io::stderr().write_all(b"More than anybody can read.\n");
+                }),
                 "notice_flood" => flood(|| {
                     send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
                     let params = json!({"level": "info", "data": "x".repeat(1000)});
@@ -242,6 +256,8 @@ impl Fake {
             "hang",
             "progress",
             "endless",
+            "chatty",
+            "flood",
             "big",
             "parts",
             "fail",
@@ -328,6 +344,20 @@ impl Fake {
                 (1..=20_000).for_each(progress);
                 say("walked far");
             }
+            "chatty" => {
+                for number in 0..1000 {
+                    let params = json!({"level": "info", "data": format!("line {number}")});
+                    send(
+                        &json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}),
+                    );
+                    progress(number);
+                }
+                say("talked");
+            }
+            "flood" => say(match FLOOD_IS_OVER.load(Ordering::SeqCst) {
+                true => "over",
+                false => "on",
+            }),
             "big" => {
                 let bytes = usize::try_from(arguments["bytes"].as_u64().unwrap()).unwrap();
                 say(&"x".repeat(bytes));

@@ -8,6 +8,7 @@ use hyper::HeaderMap;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::floods::Flood;
 use super::oauth::IssuerAnswer;
 use crate::support::server::{Arrived, Handler, HttpReply, Outgoing, Part, Server};
 
@@ -47,6 +48,8 @@ pub(super) struct FarState {
     pub(super) lost: Option<HttpReply>,
     /// It redirects `/mcp` there with this status.
     pub(super) redirect: Option<(u16, String)>,
+    /// It floods the stream that is opened by GET.
+    pub(super) flood: Option<Flood>,
     /// Tools that it has besides its own.
     pub(super) more_tools: usize,
     next_session: usize,
@@ -82,7 +85,13 @@ impl Far {
             let state = state.clone();
             Arc::new(move |arrived| {
                 let state = state.clone();
-                Box::pin(async move { Outgoing::Scripted(answer(arrived, &state).await) })
+                Box::pin(async move {
+                    let flood = state.lock().flood.clone();
+                    match flood.filter(|_| arrived.request.method() == "GET") {
+                        Some(flood) => Outgoing::Response(flood.response()),
+                        None => Outgoing::Scripted(answer(arrived, &state).await),
+                    }
+                })
             })
         };
         Self {

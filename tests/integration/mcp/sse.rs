@@ -1,6 +1,7 @@
 //! The HTTP+SSE transport of the protocol of 2024-11-05.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::far::header;
+use super::floods::Flood;
 use super::{in_state, record, result, start, start_with};
 use crate::runs::none_running;
 use crate::support::app::TestApp;
@@ -32,17 +34,19 @@ struct SseState {
     /// Method, path, credentials.
     seen: Vec<(String, String, String)>,
     notes: Vec<String>,
+    /// It floods its streams between messages.
+    flood: Option<Flood>,
     /// Holds the answer to the POST of a call of `held`.
     held: Option<Gate>,
 }
 
-struct SseFake {
+pub(super) struct SseFake {
     server: Server,
     state: Arc<Mutex<SseState>>,
 }
 
 impl SseFake {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let state = Arc::new(Mutex::new(SseState {
             refusal: 405,
             ..SseState::default()
@@ -60,7 +64,11 @@ impl SseFake {
         }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn flood(&self, flood: Flood) {
+        self.state.lock().flood = Some(flood);
+    }
+
+    pub(super) fn url(&self) -> String {
         format!("http://{}/sse", self.server.addr())
     }
 
@@ -102,9 +110,18 @@ async fn answer(arrived: Arrived, state: &Mutex<SseState>) -> Outgoing {
             send.send(state.beginning.clone().unwrap_or(endpoint))
                 .unwrap();
             state.streams.insert(id, send);
-            let frames = unfold(receive, |mut receive| async move {
-                let text = receive.recv().await?;
-                Some((Ok(Frame::data(Bytes::from(text))), receive))
+            let flood = state.flood.clone();
+            let frames = unfold((receive, flood), |(mut receive, flood)| async move {
+                let flood_frame = async || match &flood {
+                    Some(flood) => flood.frame().await,
+                    None => pending().await,
+                };
+                let bytes = tokio::select! {
+                    biased;
+                    text = receive.recv() => Bytes::from(text?),
+                    bytes = flood_frame() => bytes,
+                };
+                Some((Ok(Frame::data(bytes)), (receive, flood)))
             });
             let response = Response::builder()
                 .header("content-type", "text/event-stream; charset=utf-8")

@@ -1,0 +1,140 @@
+//! How fast a connection is read, so that a server that floods it takes only a small part of a processor.
+//!
+//! A connection has an allowance, which grows with the time and with each request, and from which all that is read is
+//! taken. Without an allowance reading waits, and the server with it; nothing is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+/// What a message takes of the allowance beside its bytes.
+pub(super) const MESSAGE_BYTES: usize = 500;
+/// By how much the allowance grows within a millisecond.
+const BYTES_PER_MILLISECOND: u64 = 1000;
+/// How many of the largest answers the allowance suffices for at most.
+const MAX_ANSWERS: u32 = 4;
+/// How much of an allowance reading waits for once there is none, as the time in which it grows by this.
+const STEP: Duration = Duration::from_millis(100);
+
+/// The allowance of one connection. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Pace(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    server: Arc<str>,
+    /// When the allowance will be at its largest again. Bytes count as the time in which it grows by them.
+    full_at: Mutex<Instant>,
+    /// What a request adds: the largest answer.
+    answer: Duration,
+    /// The log tells that reading waits.
+    told: AtomicBool,
+}
+
+impl Pace {
+    /// Of a connection to a server whose messages have at most so many bytes.
+    pub(super) fn new(server: &Arc<str>, max_message_bytes: usize) -> Self {
+        Self(Arc::new(Inner {
+            server: server.clone(),
+            full_at: Mutex::new(Instant::now()),
+            answer: time(max_message_bytes),
+            told: AtomicBool::new(false),
+        }))
+    }
+
+    /// The name of the server.
+    pub(super) fn server(&self) -> &Arc<str> {
+        &self.0.server
+    }
+
+    /// Waits until there is an allowance. Cancel safe.
+    pub(super) async fn ready(&self) {
+        let Some(wait) = self.wait() else {
+            return;
+        };
+        if !self.0.told.swap(true, Ordering::Relaxed) {
+            let server = &*self.0.server;
+            tracing::warn!(
+                server,
+                "the MCP server sends much that nobody asked for; it is read slowly"
+            );
+        }
+        sleep(wait).await;
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        let largest = self.0.answer * MAX_ANSWERS;
+        let until_full = self.0.full_at.lock().checked_duration_since(Instant::now());
+        let missing = until_full?.checked_sub(largest)?;
+        Some(missing + STEP)
+    }
+
+    /// Takes what has been read.
+    pub(super) fn take(&self, bytes: usize) {
+        let mut full_at = self.0.full_at.lock();
+        *full_at = Instant::now().max(*full_at) + time(bytes);
+    }
+
+    /// Adds what the answer to a request may take.
+    pub(super) fn ask(&self) {
+        let mut full_at = self.0.full_at.lock();
+        if let Some(earlier) = full_at.checked_sub(self.0.answer) {
+            *full_at = earlier;
+        }
+    }
+}
+
+/// The time in which an allowance grows by so many bytes.
+fn time(bytes: usize) -> Duration {
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    Duration::from_micros(bytes.saturating_mul(1000) / BYTES_PER_MILLISECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGEST: usize = 1_000_000;
+
+    /// Reads so many bytes in pieces; how long it takes.
+    async fn read(pace: &Pace, pieces: usize, bytes: usize) -> Duration {
+        let began = Instant::now();
+        for _ in 0..pieces {
+            pace.ready().await;
+            pace.take(bytes);
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_read_at_once_and_a_flood_at_the_pace() {
+        let pace = Pace::new(&"server".into(), LARGEST);
+        assert_eq!(read(&pace, 40, LARGEST / 10).await, Duration::ZERO);
+        let seconds = read(&pace, 300, LARGEST / 10).await.as_secs();
+        assert!((29..31).contains(&seconds), "{seconds}");
+        // The time brings all of the allowance back, and no more.
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(read(&pace, 40, LARGEST / 10).await, Duration::ZERO);
+        assert!(read(&pace, 10, LARGEST / 10).await > Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_read_at_once_also_in_a_flood() {
+        let pace = Pace::new(&"server".into(), LARGEST);
+        read(&pace, 100, LARGEST / 10).await;
+        for _ in 0..100 {
+            pace.ask();
+            pace.ready().await;
+            assert_eq!(read(&pace, 9, LARGEST / 10).await, Duration::ZERO);
+        }
+        // Requests without answers are no hoard.
+        for _ in 0..100 {
+            pace.ask();
+        }
+        assert_eq!(read(&pace, 40, LARGEST / 10).await, Duration::ZERO);
+        assert!(read(&pace, 10, LARGEST / 10).await > Duration::ZERO);
+    }
+}
