@@ -96,21 +96,32 @@ impl FairSemaphore {
     /// Dropping the future leaves the queue.
     pub async fn acquire(&self, owner: &Owner) -> FairPermit {
         loop {
-            let mut ticket = match self.queue(owner) {
-                Ok(permit) => return permit,
-                Err(ticket) => ticket,
-            };
-            // A ticket stays in the queue until it is dropped, so its permit comes.
-            if let Ok(permit) = (&mut ticket.permit).await {
+            if let Some(permit) = self.acquire_in_queue(owner, usize::MAX).await {
                 return permit;
             }
         }
     }
 
-    fn queue(&self, owner: &Owner) -> Result<FairPermit, Ticket<'_>> {
+    /// Waits for a permit in a queue of at most so many calls. In a full queue a call displaces the newest one of the owner
+    /// that has most permits and waiting calls, if its own owner has fewer. `None` if the call finds no place, or is
+    /// displaced.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub async fn acquire_in_queue(&self, owner: &Owner, max_waiting: usize) -> Option<FairPermit> {
+        match self.queue(owner, max_waiting)? {
+            Ok(permit) => Some(permit),
+            Err(mut ticket) => (&mut ticket.permit).await.ok(),
+        }
+    }
+
+    fn queue(&self, owner: &Owner, max_waiting: usize) -> Option<Result<FairPermit, Ticket<'_>>> {
         let mut state = self.0.lock();
         if state.take(owner) {
-            return Ok(self.permit(owner));
+            return Some(Ok(self.permit(owner)));
+        }
+        if state.waiting.len() >= max_waiting {
+            state.displace(owner)?;
         }
         let (give, permit) = oneshot::channel();
         let number = state.next_number();
@@ -120,11 +131,29 @@ impl FairSemaphore {
             owner: owner.clone(),
             give,
         });
-        Err(Ticket {
+        Some(Err(Ticket {
             semaphore: self,
             number,
             permit,
-        })
+        }))
+    }
+
+    /// How many calls wait.
+    pub fn waiting(&self) -> usize {
+        self.0.lock().waiting.len()
+    }
+
+    /// How many permits an owner has.
+    pub fn held(&self, owner: &Owner) -> usize {
+        self.0.lock().held(owner)
+    }
+
+    /// Whether a call of an owner with fewer permits waits.
+    pub fn should_yield(&self, owner: &Owner) -> bool {
+        let state = self.0.lock();
+        let mine = state.held(owner);
+        let mut waiting = state.waiting.iter();
+        waiting.any(|waiting| state.held(&waiting.owner) < mine)
     }
 
     /// Whether all permits are free and no call waits.
@@ -199,6 +228,26 @@ impl State {
         Some(waiting)
     }
 
+    /// Removes a call from a full queue in favour of this owner, if there is one.
+    fn displace(&mut self, owner: &Owner) -> Option<()> {
+        let load = |owner: &Owner| {
+            let share = self.owners.get(owner);
+            share.map_or(0, |share| share.held + share.waiting)
+        };
+        let places = self.waiting.iter().enumerate();
+        // `max_by_key` returns the last of equals: the newest call.
+        let (place, most) = places
+            .map(|(place, waiting)| (place, load(&waiting.owner)))
+            .max_by_key(|(_, load)| *load)?;
+        // With a smaller difference the two owners would displace each other's calls for ever.
+        if most <= load(owner) + 1 {
+            return None;
+        }
+        let displaced = self.waiting.remove(place);
+        self.leave(&displaced.owner, |share| share.waiting -= 1);
+        Some(())
+    }
+
     /// Changes the share of an owner, which is forgotten when it is empty.
     fn leave(&mut self, owner: &Owner, change: impl FnOnce(&mut Share)) {
         if let Some(share) = self.owners.get_mut(owner) {
@@ -233,111 +282,4 @@ impl Drop for Ticket<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::FutureExt;
-
-    use super::*;
-
-    fn owners() -> [Owner; 3] {
-        ["a", "b", "c"].map(Owner::key)
-    }
-
-    #[tokio::test]
-    async fn a_free_permit_goes_to_the_owner_with_the_fewest() {
-        let [greedy, other, _] = owners();
-        let semaphore = FairSemaphore::new(2);
-        let mut held = vec![
-            semaphore.try_acquire(&greedy).unwrap(),
-            semaphore.try_acquire(&greedy).unwrap(),
-        ];
-        assert!(semaphore.try_acquire(&other).is_none());
-        let mut flood: Vec<_> = (0..100)
-            .map(|_| Box::pin(semaphore.acquire(&greedy)))
-            .collect();
-        for call in &mut flood {
-            assert!(call.now_or_never().is_none());
-        }
-        let mut late = Box::pin(semaphore.acquire(&other));
-        assert!(late.as_mut().now_or_never().is_none());
-        held.pop();
-        let late = late.as_mut().now_or_never();
-        assert!(
-            late.is_some(),
-            "the last to come, and the first to be served"
-        );
-        drop((late, held));
-        let served = flood.iter_mut().filter_map(FutureExt::now_or_never);
-        assert_eq!(served.map(drop).count(), 100);
-        drop(flood);
-        assert!(semaphore.is_idle());
-    }
-
-    #[tokio::test]
-    async fn owners_take_turns_and_the_calls_of_one_stay_in_order() {
-        let [first, second, third] = owners();
-        let semaphore = FairSemaphore::new(1);
-        let mut held = semaphore.try_acquire(&first);
-        let wanted = [&first, &first, &first, &second, &second, &third];
-        let mut waiting: Vec<_> = wanted
-            .iter()
-            .map(|owner| Some(Box::pin(semaphore.acquire(owner))))
-            .collect();
-        for call in waiting.iter_mut().flatten() {
-            assert!(call.now_or_never().is_none());
-        }
-        let mut order = Vec::new();
-        while held.is_some() {
-            drop(held.take());
-            for (number, place) in waiting.iter_mut().enumerate() {
-                let granted = place.as_mut().and_then(FutureExt::now_or_never);
-                if let Some(permit) = granted {
-                    (held, *place) = (Some(permit), None);
-                    order.push(number);
-                }
-            }
-        }
-        assert_eq!(order, [3, 5, 0, 4, 1, 2]);
-    }
-
-    #[tokio::test]
-    async fn a_reserve_is_kept_for_owners_that_come_later() {
-        let [greedy, second, third] = owners();
-        let semaphore = FairSemaphore::with_reserve(10);
-        let take = |owner: &Owner| {
-            let mut taken = Vec::new();
-            taken.extend(std::iter::from_fn(|| semaphore.try_acquire(owner)));
-            taken
-        };
-        let mut all = take(&greedy);
-        assert_eq!(all.len(), 5);
-        let more = take(&second);
-        assert_eq!(more.len(), 3);
-        assert_eq!(take(&third).len(), 1);
-        // What it returns it does not get again while others have some.
-        all.truncate(4);
-        let mut waiting = Box::pin(semaphore.acquire(&greedy));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        drop(more);
-        assert!(waiting.as_mut().now_or_never().is_some());
-        assert_eq!(FairSemaphore::with_reserve(1).0.lock().free, 1);
-        assert!(FairSemaphore::with_reserve(1).try_acquire(&third).is_some());
-    }
-
-    #[tokio::test]
-    async fn a_call_that_is_given_up_leaves_the_queue_and_loses_no_permit() {
-        let [first, second, _] = owners();
-        let semaphore = FairSemaphore::new(1);
-        let held = semaphore.try_acquire(&first);
-        let mut given_up = Box::pin(semaphore.acquire(&second));
-        let mut granted_and_given_up = Box::pin(semaphore.acquire(&second));
-        assert!(given_up.as_mut().now_or_never().is_none());
-        assert!(granted_and_given_up.as_mut().now_or_never().is_none());
-        drop(given_up);
-        drop(held);
-        // The permit is on its way.
-        assert!(semaphore.try_acquire(&first).is_none());
-        drop(granted_and_given_up);
-        assert!(semaphore.try_acquire(&first).is_some());
-        assert!(semaphore.is_idle());
-    }
-}
+mod tests;

@@ -1,14 +1,15 @@
 //! The interpreters by workspace: start, reuse, eviction, shutdown.
 //!
-//! A workspace has at most one interpreter, and its calls run one after another. Each interpreter needs a permit; the
-//! [`scheduler`] shares the permits fairly among the owners of workspaces. When an interpreter ends, its working files
+//! A workspace has at most one interpreter, and its calls run one after another. The interpreter of a workspace needs a
+//! permit, which a [`FairSemaphore`] shares among the owners of workspaces, and each interpreter, also a spare one, a place
+//! for its process. When an interpreter ends, its working files
 //! are saved ([`saved_files`]); the workspace's next interpreter gets them back.
 
 mod eviction;
 mod fonts;
 mod saved_files;
-mod scheduler;
 mod shutdown;
+mod spares;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -20,33 +21,50 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::saved_files::SavedFiles;
-use self::scheduler::{Grant, Scheduler};
+use self::spares::Spares;
 pub(super) use self::workspace::WorkerGuard;
 use self::workspace::Workspace;
 use super::plan::LaunchPlan;
 use super::worker::{Worker, WorkerStatus};
 use super::{InterpreterError, SandboxError, Stats};
-use crate::ids::{Owner, WorkspaceId};
+use crate::ids::WorkspaceId;
+use crate::quota::{FairPermit, FairSemaphore};
 
 /// Most calls of one workspace that wait for each other.
 const MAX_QUEUED: usize = 4;
-/// Longest wait for an interpreter.
-const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// Time that abandoned code has to end after an interrupt.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// An interpreter and its permit.
-pub(super) type PermittedWorker = scheduler::Permitted<Worker>;
+/// The right of a workspace to an interpreter, and the place of the interpreter.
+type WorkerPermit = (FairPermit, OwnedSemaphorePermit);
+
+/// An interpreter and its place.
+#[derive(Debug)]
+struct PlacedWorker {
+    worker: Worker,
+    place: OwnedSemaphorePermit,
+}
+
+/// An interpreter of a workspace and its permit.
+#[derive(Debug)]
+pub(super) struct PermittedWorker {
+    pub(super) worker: Worker,
+    permit: WorkerPermit,
+}
 
 /// All interpreters.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) plan: Arc<LaunchPlan>,
-    scheduler: Scheduler<Worker>,
+    permits: FairSemaphore,
+    /// Places for processes, as many as there are permits. Without a place no interpreter is started.
+    places: Arc<Semaphore>,
+    spares: Spares<PlacedWorker>,
     /// When a spare was taken for a call that still runs.
     spare_taken: Mutex<Option<Instant>>,
     workspaces: Mutex<HashMap<WorkspaceId, Arc<Workspace>>>,
@@ -86,7 +104,9 @@ impl Pool {
                 }
             })?;
         let pool = Arc::new(Self {
-            scheduler: Scheduler::new(settings.max_workers, settings.max_waiting),
+            permits: FairSemaphore::new(settings.max_workers),
+            places: Arc::new(Semaphore::new(settings.max_workers)),
+            spares: Spares::new(settings.spares),
             spare_taken: Mutex::default(),
             workspaces: Mutex::default(),
             saved,
@@ -205,30 +225,6 @@ impl Pool {
         Ok(workspaces.entry(id.clone()).or_default().clone())
     }
 
-    /// An interpreter for an owner's workspace: a spare, a new one, or one that another workspace has to give up. The
-    /// flag says whether it is a spare.
-    async fn acquire(
-        self: &Arc<Self>,
-        owner: &Owner,
-    ) -> Result<(PermittedWorker, bool), InterpreterError> {
-        let turn = self
-            .scheduler
-            .enqueue(owner)
-            .ok_or_else(|| self.refusal())?;
-        if self.scheduler.waiting() > 0 {
-            self.evict_idle();
-        }
-        let given = tokio::time::timeout(WAIT_LIMIT, turn.granted()).await;
-        match given.ok().flatten() {
-            Some(Grant::Permit(permit)) => Ok((self.start_for_call(permit).await?, false)),
-            Some(Grant::Spare(permitted)) => {
-                *self.spare_taken.lock() = Some(Instant::now());
-                Ok((permitted, true))
-            }
-            None => Err(self.refusal()),
-        }
-    }
-
     /// Why a call is rejected.
     fn refusal(&self) -> InterpreterError {
         match self.closing.is_cancelled() {
@@ -251,7 +247,7 @@ impl Pool {
             *self.spare_taken.lock() = None;
         }
         // Otherwise a workspace with a steady queue of calls would never give up its interpreter.
-        let yields = workspace.has_queued() && self.scheduler.should_yield(id.owner());
+        let yields = workspace.has_queued() && self.permits.should_yield(id.owner());
         if status == WorkerStatus::Ended || yields {
             let count = match status {
                 WorkerStatus::Ended => &self.counters.killed,
@@ -272,7 +268,7 @@ impl Pool {
         }
         workspace.set_idle_since(Some(Instant::now()));
         drop(slot);
-        if self.scheduler.waiting() > 0 {
+        if self.permits.waiting() > 0 {
             self.evict_idle();
         } else if was_spare {
             self.refill();
@@ -338,10 +334,10 @@ impl Pool {
         if !self.plan.interpreter.has_package("matplotlib") {
             return;
         }
-        let Some(permit) = self.scheduler.try_permit() else {
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
             return;
         };
-        if let Err(error) = fonts::list(&self, permit).await {
+        if let Err(error) = fonts::list(&self, place).await {
             tracing::warn!(%error, "matplotlib could not build the font list");
         }
         self.refill();
@@ -349,10 +345,10 @@ impl Pool {
 
     pub(super) fn stats(&self) -> Stats {
         Stats {
-            workers: self.scheduler.workers(),
+            workers: self.plan.settings.max_workers - self.places.available_permits(),
             busy: self.busy.load(Ordering::Relaxed),
-            spares: self.scheduler.spares(),
-            waiting: self.scheduler.waiting(),
+            spares: self.spares.ready(),
+            waiting: self.permits.waiting(),
             started: self.counters.started.load(Ordering::Relaxed),
             evicted: self.counters.evicted.load(Ordering::Relaxed),
             killed: self.counters.killed.load(Ordering::Relaxed),

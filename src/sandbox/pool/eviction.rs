@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use super::workspace::{Restart, Slot};
-use super::{PermittedWorker, Pool};
+use super::{PermittedWorker, PlacedWorker, Pool};
 use crate::ids::WorkspaceId;
 
 /// Interval between checks of idle interpreters.
@@ -31,9 +31,7 @@ impl Pool {
             });
             idle.collect()
         };
-        idle.sort_by_cached_key(|(since, id, _)| {
-            (Reverse(self.scheduler.workers_of(id.owner())), *since)
-        });
+        idle.sort_by_cached_key(|(since, id, _)| (Reverse(self.permits.held(id.owner())), *since));
         for (_, id, workspace) in idle {
             // A call has taken it in the meantime: try the next one.
             let Ok(mut slot) = workspace.slot.clone().try_lock_owned() else {
@@ -142,13 +140,11 @@ impl Pool {
             }
         }
         self.tidy();
-        if self.scheduler.waiting() > 0 {
+        if self.permits.waiting() > 0 {
             self.evict_idle();
         }
-        for old in self
-            .scheduler
-            .take_spares(|worker| worker.started.elapsed() > SPARE_MAX_AGE)
-        {
+        let is_old = |spare: &PlacedWorker| spare.worker.started.elapsed() > SPARE_MAX_AGE;
+        for old in self.spares.remove(is_old) {
             old.worker.end().await;
         }
         self.refill();

@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::time::Duration;
 
-use super::scheduler::Permit;
-use super::{PermittedWorker, Pool};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{PlacedWorker, Pool};
 use crate::sandbox::Cell;
-use crate::sandbox::worker::Worker;
 
 /// Builds the list and copies it to the working directory.
 const LISTING: &str = r#"
@@ -21,9 +21,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Builds the list in an interpreter that no workspace gets. Gives up when the pool closes.
 pub(super) async fn list(
     pool: &Pool,
-    permit: Permit<Worker>,
+    place: OwnedSemaphorePermit,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let PermittedWorker { mut worker, permit } = pool.start(permit).await?;
+    let PlacedWorker { mut worker, place } = pool.start(place).await?;
     let cell = Cell {
         code: LISTING,
         outputs: &[],
@@ -36,7 +36,7 @@ pub(super) async fn list(
     };
     // Awaited even when the pool closes, so that nothing is left over.
     worker.end().await;
-    drop(permit);
+    drop(place);
     let Some(outcome) = outcome else {
         return Ok(());
     };

@@ -28,7 +28,7 @@ impl Pool {
         let deadline = now.checked_add(limit).unwrap_or(now);
         self.closing.cancel();
         let mut ending = JoinSet::new();
-        for spare in self.scheduler.close() {
+        for spare in self.spares.close() {
             let ended = async move { spare.worker.end().await };
             ending.spawn(self.tasks.track_future(ended));
         }

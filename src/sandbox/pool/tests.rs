@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::start::REFILL_PAUSE;
 use super::*;
 use crate::blobs::Blob;
-use crate::ids::SessionId;
+use crate::ids::{Owner, SessionId};
 use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
 use crate::sandbox::{Cell, CellOutcome, FileRange, Sandbox, WorkFile};
 
