@@ -43,11 +43,12 @@ use crate::upstream::settings::PoolSettings;
 use crate::web::{FileDownloads, SetupError, Web};
 
 // After the grace the process ends within five seconds: the limits below and that of the runtime in `main` add up to them.
-/// How long the end of connections, runs and interpreters may take after the grace.
+/// How long the end of connections, runs and interpreters may take after the grace. Then they are dropped.
+/// Tried by `lifecycle::a_client_that_reads_nothing_cannot_hold_the_process`.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
-/// How long background tasks, session writes among them, may take after that.
+/// How long background tasks, session writes among them, may take after [`CLOSE_LIMIT`]. Then they are dropped.
 const TASK_LIMIT: Duration = Duration::from_millis(500);
-/// How long the session store may take to close after that.
+/// How long the session store may take to close after the tasks. Its log is read at the next start if it takes longer.
 const STORE_LIMIT: Duration = Duration::from_millis(500);
 
 /// A server that is bound and ready to run.

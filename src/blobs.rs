@@ -23,7 +23,7 @@ pub use self::read::BlobReader;
 pub(crate) use self::read::LocalBlob;
 use self::settings::BlobLocation;
 
-/// Random bytes in a blob's name, which is their hexadecimal form.
+/// Number of random bytes in a blob's name, which is their hexadecimal form.
 pub(crate) const NAME_BYTES: usize = 16;
 
 /// The bytes of a file, for reading; cheap to clone.

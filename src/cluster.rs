@@ -27,9 +27,10 @@ use crate::net::{ClientError, ClientOptions, HttpClient};
 
 /// The owner on whose behalf a replica asks another one; empty where no API keys are configured.
 const OWNER: HeaderName = HeaderName::from_static("x-loopwright-owner");
-/// Longest wait for a connection to another replica, which is near.
+/// Longest wait for a connection to another replica, which is near. After it the replica counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait for the head of an answer. A run that is told to end answers once it has ended.
+/// Longest wait for the head of an answer; a run that is told to end answers once it has ended. After it the replica
+/// counts as unreachable.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an unused connection is kept: less than replicas wait for the next request.
 const POOL_IDLE: Duration = Duration::from_secs(10);

@@ -20,17 +20,20 @@ pub use self::chat::{ChatId, ChatKey};
 pub use self::random::{fresh_call_id, fresh_delivery_id, fresh_traceparent};
 pub(crate) use self::random::{hex, random_hex};
 
-/// Longest session or request id accepted from outside, in characters.
+/// Longest session or request id accepted from outside, in characters. A longer session id is a 400, and a longer
+/// request id is replaced.
+/// Tried by `ids::session_ids_hold_only_what_is_safe_everywhere`.
 const MAX_ID_CHARS: usize = 128;
 /// The beginning of file ids, the same as OpenAI's.
 const FILE_ID_PREFIX: &str = "file-";
-/// Bytes of a file id, each two hexadecimal digits.
+/// Number of bytes of a file id, each two hexadecimal digits.
 const FILE_ID_BYTES: usize = 16;
 /// What the dialects put before the id of a run.
 const RUN_ID_PREFIXES: [&str; 3] = ["chatcmpl-", "resp_", "msg_"];
-/// Characters of the ids of runs that this server makes, and of those that it made first.
+/// Numbers of characters in the ids of runs that this server makes, and in those that it made first.
 const ISSUED_RUN_ID_CHARS: [usize; 2] = [48, 32];
-/// Longest id of a run without its prefix, in characters.
+/// Longest id of a run without its prefix, in characters; there is no run with a longer one.
+/// Tried by `ids::a_run_has_one_id_in_all_dialects`.
 const MAX_RUN_ID_CHARS: usize = 64;
 
 /// Why a text is not an id.

@@ -35,10 +35,10 @@ const PURGE_DELAY_MS: c_long = 10;
 /// `mi_option_purge_delay`, which the bindings do not name.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// The exit status of a configuration error.
+/// Number of the exit status of a configuration error.
 const CONFIGURATION_ERROR: u8 = 2;
 
-/// How long the threads of the runtime have to end.
+/// How long the threads of the runtime have to end. Then they are left.
 const RUNTIME_LIMIT: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
@@ -286,7 +286,9 @@ fn copy_store(arguments: &CopyArguments) -> anyhow::Result<()> {
 
 /// Shows how far a copy is: in a terminal as a bar in one line, else as a line for each table and for so many rows.
 fn show_progress(progress: CopyProgress, last: &mut Option<CopyProgress>) {
+    /// Number of rows after which a line tells the progress of a copy.
     const ROWS_PER_LINE: u64 = 10_000;
+    /// Size of the progress bar, in characters.
     const WIDTH: u64 = 30;
     let CopyProgress {
         table,

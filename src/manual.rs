@@ -84,6 +84,11 @@ page!(
     "several processes with one store: what they share, balancers, upgrades"
 );
 page!(
+    LIMITS,
+    "limits",
+    "every fixed limit: its value, what happens at it, its test"
+);
+page!(
     SPEED,
     "speed",
     "what loopwright costs, and how to measure it"
@@ -95,9 +100,9 @@ page!(
 );
 
 /// All pages, in reading order.
-pub const PAGES: [ManualPage; 14] = [
+pub const PAGES: [ManualPage; 15] = [
     API, RESPONSES, TOOLS, MCP, SANDBOX, SEARCH, SESSIONS, FRONTENDS, SETTINGS, OPERATIONS,
-    SERVERS, REPLICAS, SPEED, CHANGES,
+    SERVERS, REPLICAS, LIMITS, SPEED, CHANGES,
 ];
 
 /// The page of a subject.

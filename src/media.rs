@@ -3,11 +3,11 @@
 //! The tables are our own because the types of source code and data files differ from library to library, and clients
 //! see them. Binary formats are recognised by `infer`.
 
-/// How many bytes at the start of a content are inspected; container formats declare what they hold within this.
+/// Most bytes at the start of a content that are inspected; container formats declare what they hold within this.
 const HEAD_BYTES: usize = 8192;
-/// Longest declared media type that is accepted, in bytes.
+/// Longest declared media type that is accepted, in bytes; a longer one counts as none.
 const MAX_TYPE_BYTES: usize = 100;
-/// Longest file extension, in bytes.
+/// Longest file extension, in bytes; a longer one counts as none.
 const MAX_EXTENSION_BYTES: usize = 31;
 
 const PLAIN: &str = "text/plain";
@@ -223,7 +223,7 @@ impl MediaSniffer {
 
     /// The office format of an archive, by the names of its first entries in any order.
     fn office(&self) -> Option<&'static str> {
-        /// Offset of the name in the header of an entry.
+        /// Number of bytes before the name in the header of an entry.
         const NAME_AT: usize = 30;
         memchr::memmem::find_iter(&self.head, b"PK\x03\x04").find_map(|entry| {
             let name = self.head.get(entry + NAME_AT..)?;

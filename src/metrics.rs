@@ -35,7 +35,7 @@ pub use labels::{ModelOutcome, RefusedLabel, RouteLabel, ToolLabel};
 pub use usage::ModelUse;
 use usage::UsageMetrics;
 
-/// Most names of tools that are learnt after the start.
+/// Most names of tools that are learnt after the start. Calls of others are counted together.
 const MAX_LEARNT_TOOLS: usize = 1000;
 
 /// The `content-type` of [`Metrics::encode`].

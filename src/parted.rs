@@ -48,7 +48,7 @@ pub struct PartedWriter {
     current: Vec<u8>,
 }
 
-/// Texts of at least this length are shared instead of copied, in bytes.
+/// Threshold of bytes from which on texts are shared instead of copied.
 const SHARE_FROM_BYTES: usize = 2048;
 
 /// Bytes in memory or in a storage of files.

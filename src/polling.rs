@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 use tokio::task::coop;
 
-/// How often something is polled in a row while it wakes itself.
+/// How often something is polled in a row while it wakes itself. Then other tasks come first.
+/// Tried by `polling::what_wakes_itself_without_end_leaves_room_for_other_tasks`.
 const MOST_PASSES: usize = 4;
 
 /// Polls on behalf of a task. A wake-up that the polled parts cause themselves meanwhile leads to another pass; the task

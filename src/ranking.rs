@@ -10,7 +10,7 @@ use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
 use self::words::Vocabulary;
 pub use self::words::pairs;
 
-/// Most words of a query. Each one is searched in each text.
+/// Most words of a query, as each is searched in each text; others are left out.
 const MAX_QUERY_WORDS: usize = 96;
 /// Separates tokens in a joined text.
 const SEPARATOR: char = '\u{1f}';

@@ -262,7 +262,7 @@ pub enum UpstreamError {
 /// An error of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Most bytes of an error response's body that are read.
+/// Most bytes of an error response's body that are read; the rest is left out.
 pub const MAX_ERROR_BODY_BYTES: usize = 256 * 1024;
 
 impl CallTemplate {

@@ -211,7 +211,7 @@ fn not_runnable(
 
 /// The text about a tool that does not exist, or that the request forbids.
 fn unknown_text(name: &str, tools: &ToolSet) -> String {
-    /// Names listed at most, so that the text stays small.
+    /// Most names listed, so that the text stays small; others are left out.
     const LISTED: usize = 40;
     let known: Vec<&str> = tools.names().take(LISTED).collect();
     let shown: String = name.chars().take(64).collect();

@@ -7,7 +7,8 @@ mod scan;
 use self::scan::{MarkPiece, MarkScanner};
 use crate::openai::citation::{CitedSource, UrlCitation, mark_link};
 
-/// Most citations of a text.
+/// Most citations of a text; others are left out.
+/// Tried by `citations::a_flood_of_marks_is_bounded`.
 const MAX_CITATIONS: usize = 1000;
 
 /// The citations of a text, in its order. Their indexes count Unicode scalar values and include the brackets of the mark.

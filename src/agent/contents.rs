@@ -28,7 +28,7 @@ const EARLIER: &str = "[an earlier image, which is not shown again]";
 pub(super) const MISSING_FILE: &str = "[a file that was sent here is not available any more]";
 /// Stands for a file that is not looked up because there are so many later ones.
 const EARLIER_FILE: &str = "[an earlier file, which is not shown again]";
-/// Most mentions of a history that are looked up; of more, the last ones.
+/// Most mentions of a history that are looked up; a text stands for the earlier ones.
 const MOST_MENTIONS: usize = 1000;
 
 /// The stored contents that messages name and the model is shown.

@@ -15,7 +15,7 @@ use crate::session::{
     UnwrittenChange,
 };
 
-/// How long a turn of an unstored session waits for the results of its client calls.
+/// How long a turn of an unstored session waits for the results of its client calls. Then it is forgotten.
 const UNSTORED_TURN_TTL: Duration = Duration::from_secs(600);
 
 /// The conversation of one run.

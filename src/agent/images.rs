@@ -16,7 +16,8 @@ use crate::openai::message::Message;
 use crate::openai::raw::quoted;
 use crate::parted::{BinaryContent, EmbeddedContent};
 
-/// Most frames of an animation that the model gets.
+/// Most frames of an animation that the model gets, at even distances.
+/// Tried by `images::the_model_sees_a_few_frames_of_an_animation_from_its_beginning_to_its_end`.
 const MAX_FRAMES_SHOWN: usize = 8;
 /// The content part of an image after its base64.
 const PART_AFTER: &str = r#""},"type":"image_url"}"#;

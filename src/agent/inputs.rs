@@ -31,7 +31,7 @@ use crate::session::files::{FileDraft, FileError, StoredFile};
 use crate::tools::WorkFile;
 use crate::tools::python::EarlierCode;
 
-/// Base64 text longer than this takes long to decode, in bytes.
+/// Threshold of bytes from which on base64 text takes long to decode.
 const LONG_BASE64: usize = 1024 * 1024;
 
 /// Whether one of the messages names or holds a file.

@@ -5,7 +5,7 @@ use memchr::{memchr, memmem};
 use crate::upstream::Transcript;
 use crate::upstream::assemble::ModelReply;
 
-/// Characters of one token, on average.
+/// Size of a token in characters, on average.
 const CHARACTERS_PER_TOKEN: usize = 4;
 /// What the content of a data URL begins with. Models do not read it as text.
 const DATA_MARK: &[u8] = b";base64,";

@@ -42,7 +42,8 @@ pub struct Caller {
     pub record: TurnRecord,
 }
 
-/// Longest text of a request or a model in a record of the log, in bytes.
+/// Longest text of a request or a model in a record of the log, in bytes; the rest is cut.
+/// Tried by `turn::texts_of_requests_are_cut_between_characters`.
 const MAX_LOGGED_BYTES: usize = 96;
 
 /// The beginning of a text of a request or a model, as the log shows it.

@@ -37,24 +37,28 @@ use super::{BlobPage, NAME_BYTES};
 use crate::ids::random_hex;
 use crate::net;
 
-/// Longest time of a request that carries no content, its retries included.
+/// Longest time of a request that carries no content, its retries included. After it the request is an error.
 const REQUEST_LIMIT: Duration = Duration::from_secs(20);
-/// Longest wait for the next bytes of a content.
+/// Longest wait for the next bytes of a content. After it the content is an error.
 const STALL_LIMIT: Duration = Duration::from_secs(30);
-/// Longest time of the check whether the storage responds.
+/// Longest time of the check whether the storage responds. After it the storage counts as away.
 const PING_LIMIT: Duration = Duration::from_secs(4);
-/// Longest time in which running uploads end when the storage is closed.
+/// Longest time in which running uploads end when the storage is closed. After it they are dropped.
 const CLOSE_LIMIT: Duration = Duration::from_millis(300);
+/// Most retries of a request. After them the request is an error.
 const MAX_RETRIES: usize = 3;
-/// Time after which a failed request is not sent again.
+/// Longest time after which a failed request is sent again.
 const RETRY_LIMIT: Duration = Duration::from_secs(10);
+/// Shortest delay before a retry.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Longest delay before a retry.
 const LONGEST_RETRY_DELAY: Duration = Duration::from_secs(2);
-/// Parts of uploads that may be in memory at a time, all uploads together.
+/// Most parts of uploads that are in memory at a time, all uploads together; others wait.
+/// Tried by `file_storage::large_files_are_never_held_in_memory`.
 const PARTS_IN_MEMORY: usize = 4;
-/// Objects in a page of a list.
+/// Size of a page of a list, in objects.
 const PAGE: usize = 1000;
-/// The least rate at which a blob is copied to the disk, in bytes per second.
+/// Least rate at which a blob is copied to the disk, in bytes per second. A slower copy is an error.
 const MIN_COPY_RATE: u64 = 1024 * 1024;
 /// The name of the object that is written at the start and looked at to find out whether the storage responds.
 const MARKER: &str = "loopwright";

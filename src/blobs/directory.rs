@@ -11,7 +11,7 @@ use super::{BlobPage, NAME_BYTES, StorageUse};
 
 /// The subdirectory for unfinished files.
 const UNFINISHED: &str = "tmp";
-/// Leading digits of a blob's name that are the name of its folder.
+/// Number of digits of a blob's name that are the name of its folder.
 const SHARD_DIGITS: usize = 2;
 /// Number of folders for blobs.
 const SHARDS: u32 = 256;

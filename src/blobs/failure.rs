@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// Most characters of a text about a failure.
+/// Most characters of a text about a failure; the rest is cut.
 const MAX_TEXT: usize = 300;
 
 /// Waits for an answer of the storage, at most this time.

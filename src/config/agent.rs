@@ -14,7 +14,9 @@ use crate::session::settings::{
 use crate::tools::set::Globs;
 use crate::{agent, runs, session, telemetry};
 
+/// Default of `max_total_file_bytes`.
 const DEFAULT_TOTAL_FILE_BYTES: u64 = 10 * GIB;
+/// Default of `max_total_session_bytes`.
 const DEFAULT_TOTAL_SESSION_BYTES: u64 = 20 * GIB;
 
 pub(super) fn agent(

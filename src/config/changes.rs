@@ -7,7 +7,7 @@ use super::file::File;
 use super::validation::Validation;
 use crate::sandbox::settings::Network;
 
-/// How much more memory than its length a body takes while it is parsed.
+/// Memory that a byte of a body takes while it is parsed.
 const PARSED: u64 = 8;
 
 /// One line for each setting that means something else than before, or beside which a new limit matters.

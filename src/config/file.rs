@@ -26,7 +26,9 @@ use crate::upstream::retry::RetryPolicy;
 use crate::upstream::settings::ChosenQuirks;
 use crate::web::settings::FetchSettings;
 
+/// Unit of times: a minute, in milliseconds.
 const MINUTE_MS: u64 = 60_000;
+/// Unit of times: a day, in milliseconds.
 const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
 /// Headers by name.

@@ -8,9 +8,9 @@ use super::file::{
     RetrySection, SandboxSection, SearchSection, ToolSection, UpstreamSection,
 };
 
-/// Longest list of possible keys that an error repeats, in characters.
+/// Longest list of possible keys that an error repeats, in characters; a longer one is left out.
 const MAX_KEY_LIST_CHARS: usize = 300;
-/// How near a name must be, of 1; the measure of the command line, which asks for 0.7.
+/// Threshold of 1 that a name must reach to be near; the measure of the command line, which asks for 0.7.
 const NEAR: f64 = 0.8;
 /// What people call a secret, and the keys that name its variable.
 const SECRETS: (&[&str], &[&str]) = (

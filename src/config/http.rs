@@ -11,7 +11,7 @@ use super::text::{ReplicaName, SessionHeader};
 use super::validation::Validation;
 use crate::http::settings::{ApiKey, Settings};
 
-/// Shortest API key in a variable, in bytes; a shorter one can be guessed.
+/// Shortest API key in a variable, in bytes. With a shorter one, which can be guessed, the start fails.
 const MIN_KEY_CHARS: usize = 16;
 
 /// The header that carries a session id, and does not name a chat.

@@ -21,11 +21,11 @@ use crate::tools::settings::mcp::{
     McpCommand, McpRequestSettings, McpScope, McpServerSettings, McpSettings, McpTransport,
 };
 
-/// Most servers; each holds connections and tasks.
+/// Most servers, as each holds connections and tasks. With more the start fails.
 const MAX_SERVERS: usize = 64;
-/// Longest name of a server, in characters.
+/// Longest name of a server, in characters. With a longer one the start fails.
 const MAX_NAME_CHARS: usize = 64;
-/// Longest prefix of tool names: it leaves room for a name.
+/// Longest prefix of tool names, in characters: it leaves room for a name. With a longer one the start fails.
 const MAX_PREFIX_CHARS: usize = 40;
 /// Variables of this process that a server's process gets, if it does not get other values for them: without them
 /// programs and their caches are not found.

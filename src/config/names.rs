@@ -6,9 +6,9 @@ use url::Url;
 
 use crate::web::settings::ProviderKind;
 
-/// Longest name of a tool that model servers accept.
+/// Longest name of a tool that model servers accept, in characters. With a longer one the start fails.
 const MAX_TOOL_NAME_CHARS: usize = 64;
-/// Longest name of an API key or an upstream.
+/// Longest name of an API key or an upstream, in characters. With a longer one the start fails.
 const MAX_NAME_CHARS: usize = 64;
 /// Headers about one connection or one body, which the HTTP client writes itself.
 const RESERVED_HEADERS: [&str; 9] = [

@@ -15,7 +15,7 @@ use crate::upstream::settings::ServerKind;
 
 /// The word for a kind of model server that is to be found out.
 const AUTO: &str = "auto";
-/// The longest time that can be set; a longer one most likely has the wrong unit.
+/// Longest time that can be set; a longer one most likely has the wrong unit, and the start fails.
 const MAX_TIME: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
 /// An address to listen on.

@@ -13,11 +13,13 @@ use super::value::Count;
 use crate::sandbox::settings::{Network, Settings};
 use crate::session::settings::{Settings as SessionSettings, StoreUrl};
 
-/// The valid time limits of one call.
+/// Shortest and longest time limit of one call that can be set.
+/// Tried by `config::refusals::a_flag_at_fault_is_named`.
 const CALL_TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
 /// Where the interpreter is looked up if the environment has no `PATH`.
 const DEFAULT_SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The least and the largest number of interpreters that is derived from the memory.
+/// Least and largest number of interpreters that is derived from the memory.
+/// Tried by `sandbox::interpreters_follow_the_memory`.
 const WORKERS: (u64, u64) = (2, 16);
 /// Memory counted for one interpreter, in KiB: its limit, and half of that for the server and the page cache.
 const WORKER_KIB: u64 = 1536 * 1024;

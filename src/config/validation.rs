@@ -14,7 +14,7 @@ use super::value::{HeaderText, SecretRef};
 use super::{ConfigError, Environment, names};
 use crate::upstream::settings::CaCertificates;
 
-/// Largest file with a secret or a schema, in bytes.
+/// Largest file with a secret or a schema, in bytes. With a larger one the start fails.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// Headers whose values debug output does not show, even if the file has them as texts.

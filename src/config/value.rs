@@ -13,12 +13,15 @@ use super::parse;
 use super::text::{NamePattern, VariableName};
 use crate::sandbox::settings::Tier;
 
+/// Unit of sizes: a kibibyte.
 pub(super) const KIB: u64 = 1024;
+/// Unit of sizes: a mebibyte.
 pub(super) const MIB: u64 = 1024 * KIB;
+/// Unit of sizes: a gibibyte.
 pub(super) const GIB: u64 = 1024 * MIB;
-/// The largest number of 32 bits.
+/// Largest number of 32 bits. A larger setting is refused.
 const U32_MAX: u64 = 0xffff_ffff;
-/// The largest number that TOML can hold.
+/// Largest number that TOML can hold.
 pub(super) const TOML_MAX: u64 = 0x7fff_ffff_ffff_ffff;
 
 const WHOLE_NUMBER: &str = "a whole number, 0 or more";

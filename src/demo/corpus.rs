@@ -9,11 +9,11 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The weight of a word in the title, compared with one in the text.
+/// Weight of a word in the title, compared with one in the text.
 const TITLE_WEIGHT: usize = 3;
 /// Most occurrences of a word that count in one page.
 const MOST_OF_A_WORD: usize = 3;
-/// Characters of the shortest word that is searched.
+/// Shortest word that is searched, in characters.
 const LEAST_CHARS: usize = 4;
 
 /// The pages: name in the URL and HTML.

@@ -18,7 +18,7 @@ const NAME: &str = "harbour";
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest message, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
-/// The error code for a method that the server does not have.
+/// Number of the error for a method that the server does not have.
 const UNKNOWN_METHOD: i32 = -32601;
 
 /// Serves until standard input ends.

@@ -23,11 +23,11 @@ use crate::ids::{CallIdStyle, fresh_call_id};
 const MODEL: &str = "loopwright-demo";
 /// The owner of the model, which tells clients that it is a script.
 const OWNER: &str = "loopwright demo (scripted, not a language model)";
-/// `created` of the model; the day that the script was written.
+/// Number in `created` of the model; the day that the script was written.
 const MODEL_CREATED: u64 = 1_795_132_800;
-/// Time between two chunks of a streamed answer, so that the streaming is visible.
+/// Pause between two chunks of a streamed answer, so that the streaming is visible.
 const PACE: Duration = Duration::from_millis(12);
-/// Characters that count as one token in `usage`; there is no tokenizer.
+/// Size of a token in `usage`, in characters; there is no tokenizer.
 const CHARS_PER_TOKEN: usize = 4;
 
 /// The server.

@@ -22,17 +22,19 @@ use crate::quota::{MemoryBudget, ReservedMemory};
 
 /// Memory reserved for a body of unknown length, in bytes.
 const UNKNOWN_LENGTH_CAPACITY: usize = 4096;
-/// The rate at which a body must arrive on the whole, in bytes per second.
+/// Least rate at which a body must arrive on the whole, in bytes per second. A slower one is a 408.
+/// Tried by `body::a_body_has_a_total_time_by_its_length`.
 const MIN_BODY_RATE: u64 = 64 * 1024;
-/// Bytes of a body that may arrive before they count; the number of connections bounds them.
+/// Most bytes of a body that arrive before they count; the number of connections bounds them.
 const UNCOUNTED_BYTES: usize = 64 * 1024;
 /// Memory for a byte that is parsed.
 const PARSE_FACTOR: u64 = 8;
 /// Memory for a byte of a body while its turn runs: the body itself, and copies of what was rewritten or taken apart.
 const KEPT_FACTOR: u64 = 3;
-/// Least memory for a body that is parsed.
+/// Least memory for a body that is parsed, in bytes.
 const MIN_PARSE_BYTES: u64 = 64 * 1024;
-/// Longest wait for memory that other requests hold.
+/// Longest wait for memory that other requests hold. After it the request is a 503.
+/// Tried by `body::bodies_that_arrive_count_and_the_next_is_refused`.
 const MEMORY_WAIT: Duration = Duration::from_secs(5);
 
 /// The memory that request bodies may take. There are two budgets, because bodies that arrive slowly would otherwise

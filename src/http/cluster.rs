@@ -36,7 +36,7 @@ const LINES: &str = "/v1/runs/{id}/lines";
 const SESSIONS: &str = "/v1/sessions/";
 /// What another replica learns of the headers of a request, besides its id.
 static PASSED_ON: [HeaderName; 3] = [ACCEPT, CONTENT_TYPE, HeaderName::from_static(LAST_EVENT_ID)];
-/// How much longer than two of its keep-alive comments another replica may be silent.
+/// How long another replica may be silent beyond two of its keep-alive comments. After it the stream breaks off.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// What a request concerns, as its path names it.

@@ -17,9 +17,9 @@ use crate::openai::request::RequestError;
 use crate::session::SessionError;
 use crate::session::files::{FileError, FileFilter, FileOrder, StoredFile};
 
-/// The number of entries of a page when the request has no `limit`.
+/// Default number of entries of a page.
 const DEFAULT_LIMIT: usize = 20;
-/// The largest `limit` of a list.
+/// Largest `limit` of a list. A larger one is a 400.
 const MAX_LIMIT: usize = 100;
 
 /// The query of a list of a container's files.

@@ -24,7 +24,7 @@ use crate::openai::request::RequestError;
 
 /// Tells the OpenAI SDKs not to send a request again on their own.
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-/// The `retry-after` of temporary failures, in seconds.
+/// Default of `retry-after`, in seconds, for temporary failures.
 const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// The code of an error that an upstream has answered with, where its own words are not used.

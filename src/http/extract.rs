@@ -10,9 +10,10 @@ use serde::de::DeserializeOwned;
 use super::error::ApiError;
 use crate::openai::request::{RequestError, one_of};
 
-/// The number of entries of a page when the request has no `limit`.
+/// Default number of entries of a page.
 pub(super) const DEFAULT_LIMIT: usize = 20;
-/// The largest `limit` of most lists.
+/// Largest `limit` of most lists. A larger one is a 400.
+/// Tried by `sessions::sessions_are_listed_in_pages_exported_imported_forked_and_deleted`.
 pub(super) const MAX_LIMIT: usize = 100;
 /// The words of `order`.
 const ORDERS: [(&str, Order); 2] = [("asc", Order::Ascending), ("desc", Order::Descending)];

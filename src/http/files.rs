@@ -19,9 +19,10 @@ use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::request::RequestError;
 use crate::session::files::{FileError, FileFilter, FileOrder, Purpose, StoredFile};
 
-/// The number of entries of a page when the request has no `limit`.
+/// Default number of entries of a page.
 pub(super) const DEFAULT_LIMIT: usize = 1000;
-/// The largest `limit` of a list, the same as OpenAI's.
+/// Largest `limit` of a list, the same as OpenAI's. A larger one is a 400.
+/// Tried by `files::lists_have_openais_shape_and_pages`.
 pub(super) const MAX_LIMIT: usize = 10_000;
 
 /// The query of `GET /v1/files`.

@@ -20,11 +20,12 @@ use crate::session::SessionError;
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Marks an answer that an earlier request has led to.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// Longest key, in characters.
+/// Longest key, in characters. A longer one is a 400.
+/// Tried by `idempotency::a_key_is_short_visible_ascii`.
 const MAX_KEY_CHARS: usize = 255;
-/// How often a key is claimed again because the run that held it has just gone.
+/// Most attempts to claim a key whose run has just gone. After them the request is an error.
 const MAX_CLAIMS: usize = 4;
-/// How often it is looked whether a run of another process has ended.
+/// Pause between two looks whether a run of another process has ended.
 const ELSEWHERE_POLL: Duration = Duration::from_millis(250);
 
 /// What a request under a key leads to.

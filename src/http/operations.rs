@@ -20,9 +20,10 @@ use crate::metrics;
 use crate::tools::source::Source;
 use crate::upstream::look::{Sight, UpstreamState, look};
 
-/// Longest wait for the session store and the storage of files.
+/// Longest wait for the session store and the storage of files. After it the server is not ready.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the result of a probe is reused.
+/// Tried by `operators::while_a_probe_runs_the_last_result_is_the_answer`.
 const PROBE_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// `GET /healthz`: always 200.

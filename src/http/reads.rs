@@ -22,7 +22,8 @@ use crate::quota::ReservedMemory;
 use crate::runs::RunAnswer;
 use crate::session::{SessionError, StoredSession};
 
-/// Longest wait for memory that other answers hold.
+/// Longest wait for memory that other answers hold. After it the request is a 503.
+/// Tried by `reads::readers_that_take_nothing_hold_a_share_of_the_memory`.
 const MEMORY_WAIT: Duration = Duration::from_secs(5);
 /// Memory for a byte of a session and of the text that is made of it.
 pub(super) const TEXT_FACTOR: u64 = 3;
@@ -30,7 +31,7 @@ pub(super) const TEXT_FACTOR: u64 = 3;
 pub(super) const ITEMS_FACTOR: u64 = 5;
 /// Memory for a byte of an answer, of its copy in another dialect and of the text that is made of it.
 const ANSWER_FACTOR: u64 = 4;
-/// Least length of a text that is taken apart away from other requests, in bytes.
+/// Threshold from which a text is taken apart away from other requests, in bytes.
 pub(super) const LONG_TEXT: usize = 1024 * 1024;
 
 /// A session with the memory that is reserved for it.

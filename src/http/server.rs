@@ -36,22 +36,27 @@ use super::settings::Settings;
 use crate::polling::Repolling;
 use crate::runs::ConnectionRun;
 
-/// Delay after a failed accept, so that a lack of file descriptors does not cause a busy loop.
+/// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
+/// Tried by `connections::the_soft_limit_of_descriptors_is_raised_and_a_burst_of_failures_is_one_line`.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// The share of the connections that are closed at a time when all are in use.
+/// Share of the connections that are closed at a time when all are in use.
 const CLOSED_SHARE: usize = 1024;
-/// The time that every connection has to send the head of a request.
+/// Least time that a connection has to send the head of a request. Then it may be closed for another.
+/// Tried by `connections::idle_connections_and_slow_heads_make_room_for_requests`.
 const MIN_WAIT: Duration = Duration::from_millis(250);
-/// Least time between two log lines about connections that cannot be accepted.
+/// Pause between two log lines about connections that cannot be accepted.
+/// Tried by `server::a_burst_is_one_log_line`.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// How long requests that are ended at shutdown have to write the end of their response.
+/// How long requests that are ended at shutdown have to write the end of their response. Then their connections are
+/// closed.
+/// Tried by `lifecycle::a_client_that_reads_nothing_cannot_hold_the_process`.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most connections to the address for metrics.
+/// Most connections to the address for metrics; others wait.
 const MAX_METRICS_CONNECTIONS: usize = 16;
-/// Other replicas may have one connection for so many of the clients.
+/// Share of the number of the clients' connections that other replicas may have: a fourth.
 const REPLICA_SHARE: usize = 4;
-/// They may have so many at least.
+/// Least number of connections that other replicas may have.
 const MIN_REPLICA_CONNECTIONS: usize = 16;
 
 /// The connections of a server that is stopping.

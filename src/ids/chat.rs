@@ -6,7 +6,7 @@ use hmac_sha256::HMAC;
 
 use super::{IdError, Owner, SessionId, hex};
 
-/// Bytes of each part of the id of a chat's session; enough that it cannot be guessed.
+/// Number of bytes of each part of the id of a chat's session; enough that it cannot be guessed.
 const PART_BYTES: usize = 16;
 /// The beginning of the id of a chat's session.
 const PREFIX: &str = "chat_";

@@ -5,9 +5,9 @@ use rand::distr::{Alphanumeric, SampleString};
 
 use super::CallIdStyle;
 
-/// Random characters in a tool-call id: 24 of 62 symbols, about 142 bits.
+/// Number of random characters in a tool-call id: 24 of 62 symbols, about 142 bits.
 const CALL_ID_CHARS: usize = 24;
-/// Length of a call id for servers that insist on nine alphanumeric characters (Mistral).
+/// Number of characters of a call id for servers that insist on nine alphanumeric ones (Mistral).
 pub(super) const SHORT_CALL_ID_CHARS: usize = 9;
 
 /// Hexadecimal digits of random bytes.

@@ -8,9 +8,11 @@ use prometheus_client::metrics::family::Family;
 
 use super::{Metrics, Names, Page, Total, create};
 
-/// Most names of models that get series of their own.
+/// Most names of models that get series of their own; others are counted together.
+/// Tried by `usage::only_models_that_have_answered_get_series_and_only_so_many`.
 const MAX_MODELS: usize = 100;
-/// The longest name of a model that gets series of its own, in bytes.
+/// Longest name of a model that gets series of its own, in bytes; others are counted together.
+/// Tried by `usage::only_models_that_have_answered_get_series_and_only_so_many`.
 const MAX_MODEL_BYTES: usize = 128;
 /// Stands for all other models.
 const OTHER: &str = "other";

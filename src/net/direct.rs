@@ -28,11 +28,14 @@ use super::http_client::{ClientError, RequestBody};
 pub(super) use self::body::DirectBody;
 use self::connection::DrivenConnection;
 
-/// Most unused connections of a client.
+/// Most unused connections of a client; others are closed.
 const MAX_IDLE: usize = 1024;
+/// How long a connection may be silent before the operating system asks whether the peer still exists, and the pause
+/// between questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Most questions that are not answered. Then the connection is closed.
 const KEEP_ALIVE_PROBES: u32 = 3;
-/// Longest time that sent data stays unacknowledged.
+/// Longest time that sent data stays unacknowledged. Then the connection is closed.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends requests to `http` URLs; cheap to clone.

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 
-/// From this number on, seconds are a time since 1970 and no wait.
+/// Threshold from which on seconds are a time since 1970 and no wait.
 const FIRST_EPOCH_SECONDS: f64 = 1e9;
-/// From this number on, it is that time in milliseconds.
+/// Threshold from which on it is that time in milliseconds.
 const FIRST_EPOCH_MILLIS: f64 = 1e11;
 
 /// The wait of a `retry-after` header.

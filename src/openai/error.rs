@@ -8,9 +8,9 @@ use super::raw::{RawObject, push_entry, quoted};
 
 /// Fields in which an error names its HTTP status.
 const STATUS_FIELDS: [&str; 4] = ["code", "status", "status_code", "statusCode"];
-/// Longest plain text that is a message, in bytes.
+/// Longest plain text that is a message, in bytes; a longer one is none.
 const MAX_PLAIN: usize = 1024;
-/// Deepest nesting of the error in its report.
+/// Deepest nesting of the error in its report. A deeper one is not found.
 const MAX_DEPTH: usize = 6;
 
 /// `{"error":{…}}`, the body of every error.

@@ -11,9 +11,11 @@ use serde_json::value::RawValue;
 
 use super::raw::{RawObject, push_entry, quoted};
 
-/// The depth up to which objects are folded. Deeper ones are replaced, so that nesting cannot exhaust the stack.
+/// Deepest objects that are folded. Deeper ones are replaced, so that nesting cannot exhaust the stack.
+/// Tried by `fold::deep_objects_are_replaced_instead_of_folded`.
 const MAX_DEPTH: usize = 64;
-/// How many of the last elements of a list may still grow.
+/// Most of the last elements of a list that may still grow.
+/// Tried by `fold::elements_that_come_in_pieces_are_whole_elements`.
 const OPEN_ELEMENTS: usize = 64;
 /// Fields that are streamed as pieces of a text.
 const TEXTS: [&str; 8] = [

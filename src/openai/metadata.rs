@@ -5,11 +5,14 @@ use serde_json::{Map, Value};
 use super::raw::RawObject;
 use super::request::{RequestError, body_member};
 
-/// Most entries.
+/// Most entries of metadata. With more the request is a 400.
+/// Tried by `conversations::a_conversation_keeps_its_metadata`.
 const MAX_METADATA: usize = 16;
-/// Longest key, in characters.
+/// Longest key of metadata, in characters. With a longer one the request is a 400.
+/// Tried by `conversations::a_conversation_keeps_its_metadata`.
 const MAX_METADATA_KEY: usize = 64;
-/// Longest text, in characters.
+/// Longest text of metadata, in characters. With a longer one the request is a 400.
+/// Tried by `conversations::a_conversation_keeps_its_metadata`.
 const MAX_METADATA_VALUE: usize = 512;
 
 /// The `metadata` of a body, if it has some.

@@ -21,11 +21,12 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::{BinaryContent, EmbeddedContent, PartedText, TextPart};
 use crate::blobs::{Blob, BlobReader};
 
-/// Bytes of a content that are encoded at a time; a multiple of three, so that their texts can be joined. The allocator keeps
-/// megabytes for each thread that allocates more than 64 KiB at once, and pieces are read on many threads.
+/// Size of a piece of a content that is encoded at a time, in bytes; a multiple of three, so that their texts can be
+/// joined. The allocator keeps megabytes for each thread that allocates more than 64 KiB at once, and pieces are read
+/// on many threads.
 const PIECE: usize = 36 * 1024;
 
-/// Objects that are looked for at a time.
+/// Most objects that are looked for at a time; others follow.
 const LOOK_UPS: usize = 16;
 
 /// A text while it is read, as a body of known length.

@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use bm25::{DefaultTokenizer, Language, LanguageMode, Tokenizer};
 
-/// Characters of a text that are used to detect its language, and characters of one passage.
+/// Most characters of a text that are used to detect its language.
 const SAMPLE: usize = 2000;
+/// Most characters of one passage that are used to detect the language.
 const SAMPLE_OF_ONE: usize = 400;
 
 /// The tokenisers of all languages so far.

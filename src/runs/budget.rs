@@ -8,11 +8,14 @@ use parking_lot::Mutex;
 
 use crate::ids::Owner;
 
-/// The part of all bytes that one owner may have: a fourth.
+/// Largest part of all bytes that one owner may have: a fourth. Beyond it the owner's oldest logs go first.
+/// Tried by `budget::an_owner_has_a_part_and_all_have_the_whole`.
 const OWNER_PART: usize = 4;
-/// What a log asks for first, in bytes.
+/// Least memory that a log asks for at a time, in bytes.
+/// Tried by `runs::budget::an_owner_has_a_part_and_all_have_the_whole`.
 const MIN_STEP: usize = 1024;
-/// What a log asks for at most at a time. A log asks for as much as it has, so that few lines cost a lock that runs share.
+/// Most memory that a log asks for at a time, in bytes. A log asks for as much as it has, so that few lines cost a lock
+/// that runs share.
 const MAX_STEP: usize = 64 * 1024;
 
 /// The bytes that are kept of all runs; clones share them.

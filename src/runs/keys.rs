@@ -9,9 +9,10 @@ use super::budget::Charge;
 use super::records::{Claimed, IdempotencyKey};
 use crate::ids::{Owner, RunId};
 
-/// How long a key is kept after its run has ended.
+/// How long a key is kept after its run has ended. Then a request under it is a new one.
+/// Tried by `keys::a_key_is_kept_until_some_time_after_the_end_of_its_run`.
 pub(super) const KEY_TTL: Duration = Duration::from_secs(600);
-/// What a key counts of the memory for runs, in bytes.
+/// Memory that a key counts of that for runs, in bytes.
 pub(super) const KEY_BYTES: usize = 512;
 
 /// The keys of all owners.

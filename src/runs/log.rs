@@ -8,15 +8,17 @@ use memchr::memchr_iter;
 
 use super::budget::{Charge, Scarce};
 
-/// Bytes that may wait for the first reader before it holds the model stream back.
+/// Most bytes that wait for the first reader. Then the model stream waits.
+/// Tried by `stalled::the_time_limit_of_a_tool_runs_while_nobody_reads`.
 pub(super) const READER_BUFFER: usize = 64 * 1024;
 /// Most bytes of a log; the oldest go first.
+/// Tried by `kept::a_log_has_the_last_four_mebibytes_of_a_run`.
 const MAX_LOG_BYTES: usize = 4 * 1024 * 1024;
 /// Size of the first page that lines are encoded into, in bytes; later pages are larger.
 const FIRST_PAGE: usize = 1024;
-/// Size of the largest page.
+/// Size of the largest page, in bytes.
 const LARGEST_PAGE: usize = 16 * 1024;
-/// Room for a short line; with less of it left, another page is begun.
+/// Size of a short line, in bytes; with less room than that left, another page is begun.
 const LINE_ROOM: usize = 640;
 /// The beginning of a line that counts.
 const DATA: &[u8] = b"data: ";

@@ -14,7 +14,7 @@ use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::store::{KeyClaim, OtherReplica, RunRecord, RunRecordState, StoreError, StoredAnswer};
 
-/// Longest wait for the end of a run whose answer is deleted.
+/// Longest wait for the end of a run whose answer is deleted. Then the record is deleted all the same.
 const END_WAIT: Duration = Duration::from_secs(5);
 
 /// The key under which a client may send a request again, and what the request said.

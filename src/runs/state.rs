@@ -18,7 +18,7 @@ use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::unix_seconds;
 use crate::ids::{Owner, RunId, SessionId};
 
-/// What an answer in memory counts besides its body, in bytes.
+/// Memory that an answer counts besides its body, in bytes.
 const ANSWER_BYTES: usize = 1024;
 
 /// What a run and its readers share.

@@ -20,7 +20,7 @@ use crate::agent::turn::TurnRequest;
 use crate::agent::{AgentError, RunError};
 use crate::metrics::GaugeGuard;
 
-/// Lines that are ready at once are handed over together up to about this many bytes.
+/// Size up to about which lines that are ready at once are handed over together, in bytes.
 const FRAME_BYTES: usize = 16 * 1024;
 
 /// Runs a turn to its end, whoever reads. Futures that exist for a short time are boxed, so that a run that waits for its

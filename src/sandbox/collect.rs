@@ -6,14 +6,18 @@ use super::settings::InterpreterLimits;
 use super::worker_protocol::WorkerMessage;
 use super::{CellEnd, CellError, CellOutcome, Image, Value};
 
-/// Most displayed texts of one cell, and their total size in bytes.
+/// Most displayed texts of one cell; a notice counts the others.
+/// Tried by `collect::texts_and_notices_are_bounded`.
 const MAX_TEXTS: usize = 64;
+/// Most bytes of the displayed texts of one cell; a notice counts the texts beyond.
 const MAX_TEXT_BYTES: usize = 128 * 1024;
-/// Most frames of animations.
+/// Most frames of animations of one cell; a notice counts the others.
 const MAX_FRAMES: usize = 32;
-/// Total size of the images and frames of one cell, in bytes.
+/// Most bytes of the images and frames of one cell; a notice counts those beyond.
+/// Tried by `collect::images_are_bounded_in_number_and_size`.
 const MAX_IMAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Most notices of one cell.
+/// Most notices of one cell; others are left out.
+/// Tried by `collect::texts_and_notices_are_bounded`.
 const MAX_NOTICES: usize = 20;
 
 /// The collected results.

@@ -26,7 +26,7 @@ pub use probe::{ProbeResult, attempts};
 const READY: &[u8] = b"ready";
 /// The allocator reserves a gibibyte by default, which would defeat the memory limit.
 const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "16M");
-/// Longest first message; it may name a failed step.
+/// Longest first message, in bytes, which may name a failed step. After a longer one the process is ended.
 const MAX_GREETING: usize = 4096;
 
 /// Settings of compute processes.

@@ -23,12 +23,14 @@ use rustix::fs::{FileType, Gid, Uid, fchown, fstatvfs};
 use self::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits, WalkStep};
 use super::{CapturedFile, FileContent, FileRange, InterpreterError, WorkingFile};
 
-/// Limits of listing and comparing: the first levels of a tree.
+/// Most entries and deepest directories that are listed and compared: the first levels of a tree. Others are left out.
+/// Tried by `files::produced::a_hundred_thousand_files_are_not_all_looked_at`.
 const LISTED: WalkLimits = WalkLimits {
     entries: 5000,
     depth: 4,
 };
-/// Limits of measuring without a file system of its own. A larger tree exceeds any limit.
+/// Most entries and deepest directories that are measured without a file system of its own. A larger tree exceeds any
+/// limit.
 const COUNTED: WalkLimits = WalkLimits {
     entries: 65_536,
     depth: 128,
@@ -36,9 +38,10 @@ const COUNTED: WalkLimits = WalkLimits {
 /// Directories that tools create for themselves.
 const CACHES: [&[u8]; 3] = [b"__pycache__", b"node_modules", b".ipynb_checkpoints"];
 
-/// Longest name of a placed file before a number is added, in bytes.
+/// Longest name of a placed file before a number is added, in bytes; a longer one is cut.
+/// Tried by `files::confinement::names_of_placed_files_are_tame`.
 const MAX_PLACED_NAME: usize = 200;
-/// Most numbers that are tried for a placed file.
+/// Most numbers that are tried for the name of a placed file. After them placing it fails.
 const MAX_NUMBER: u32 = 1000;
 
 /// A working directory.

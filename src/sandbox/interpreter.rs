@@ -10,9 +10,10 @@ use tokio::process::Command;
 use super::SandboxError;
 use super::settings::Settings;
 
-/// Time limit for the query; reading the metadata of many packages from a cold disk takes a while.
+/// Longest time for the query, as reading the metadata of many packages from a cold disk takes a while. After it the
+/// start fails.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
-/// The oldest version that supports the worker's syntax and modules.
+/// Number of the oldest version that supports the worker's syntax and modules.
 const OLDEST: (u32, u32) = (3, 9);
 /// The Python program that answers the query.
 pub(super) const QUERY: &str = include_str!("interpreter.py");

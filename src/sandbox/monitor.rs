@@ -22,9 +22,9 @@ pub(super) use self::descriptors::{DescriptorAccess, DescriptorUsage, descriptor
 use self::kernel::kilobytes;
 pub(super) use self::kernel::{KernelObjects, locks};
 
-/// Most processes and threads that are examined.
+/// Most processes and threads that are examined; others are left out.
 const MAX_TASKS: usize = 4096;
-/// Most bytes that are read of one file.
+/// Most bytes that are read of one file of `/proc`; the rest is left out.
 const MAX_FILE: u64 = 256 * 1024;
 
 /// Memory of a tree of processes.

@@ -10,7 +10,8 @@
 
 use std::mem;
 
-/// Longest line that a carriage return can rewrite. A longer line is kept, and what follows is a new line.
+/// Longest line that a carriage return can rewrite, in bytes. A longer line is kept, and what follows is a new line.
+/// Tried by `output::a_long_line_is_not_taken_back`.
 const MAX_REWRITTEN_LINE: usize = 4096;
 
 /// One output stream. Its memory stays below a small multiple of what it keeps, regardless of how much is pushed.

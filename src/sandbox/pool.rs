@@ -35,9 +35,9 @@ use super::{InterpreterError, SandboxError, Stats};
 use crate::ids::WorkspaceId;
 use crate::quota::{FairPermit, FairSemaphore};
 
-/// Most calls of one workspace that wait for each other.
+/// Most calls of one workspace that wait for each other. A further one fails as overloaded.
 const MAX_QUEUED: usize = 4;
-/// Time that abandoned code has to end after an interrupt.
+/// Longest time that abandoned code has to end after an interrupt. After it the interpreter is ended.
 const RECOVERY: Duration = Duration::from_secs(2);
 
 /// The right of a workspace to an interpreter, and the place of the interpreter.

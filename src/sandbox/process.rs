@@ -13,9 +13,9 @@ use self::relayed::RelayedProcess;
 use super::OutputStream;
 use super::launcher::spec::LauncherCommand;
 
-/// The most that a pipe can hold.
+/// Most bytes that are taken from a pipe without waiting: all that a pipe can hold.
 const MAX_PIPE: usize = 1024 * 1024;
-/// Bytes per read from a channel.
+/// Size of a read from a channel, in bytes.
 const READ_SIZE: usize = 64 * 1024;
 
 /// An interpreter and its processes. Dropping it ends all of them without waiting.

@@ -15,11 +15,12 @@ use super::worker_protocol::{Splitter, Violation};
 
 /// The relay program, in Python.
 pub(super) const PROGRAM: &str = include_str!("relay.py");
-/// The protocol version that the relay must report.
+/// Number of the protocol version that the relay must report.
 const PROTOCOL: u32 = 1;
-/// Most bytes of a file in one frame.
+/// Most bytes of a file in one frame; a longer content comes in several.
+/// Tried by `relay_protocol::what_is_told_to_the_interpreter_goes_in_pieces`.
 pub(super) const MAX_CONTENT: usize = 1024 * 1024;
-/// Longest name of the working directory, in bytes.
+/// Longest name of the working directory, in bytes; a longer one is cut.
 const MAX_DIRECTORY: usize = 256;
 
 /// A message of the relay.

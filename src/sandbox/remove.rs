@@ -16,8 +16,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Names that are read from a directory at a time.
+/// Most names that are read from a directory at a time; the others follow.
 const BATCH: usize = 1024;
+/// Size of the buffer for reading directories, in bytes.
 const LISTING_BUFFER: usize = 32 * 1024;
 
 /// Deletes a directory and its contents; a missing directory is no error.

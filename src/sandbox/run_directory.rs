@@ -16,7 +16,8 @@ const PREFIX: &str = "run-";
 /// The lock file in each.
 const LOCK: &str = ".lock";
 
-/// Attempts to create a directory; another server may delete it as abandoned before it is locked.
+/// Most attempts to create a directory, which another server may delete as abandoned before it is locked. After them
+/// the start fails.
 const ATTEMPTS: usize = 10;
 
 /// The directory; deleted when dropped.

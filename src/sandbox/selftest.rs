@@ -20,9 +20,10 @@ use super::{Cell, IsolationReport, SandboxError};
 
 /// The probe, run as a cell.
 const PROBE: &str = include_str!("selftest.py");
-/// Longest time for the probe.
+/// Longest time for the probe. After it the report says that there was no answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
-/// The first Landlock version that confines signals and abstract sockets; without it a shared user id isolates nothing.
+/// Number of the first Landlock version that confines signals and abstract sockets; without it a shared user id
+/// isolates nothing.
 const SCOPED_LANDLOCK: i32 = 6;
 
 /// The result of trying an isolation method.

@@ -116,6 +116,7 @@ pub enum Network {
 
 impl Default for InterpreterLimits {
     fn default() -> Self {
+        /// Unit of sizes: a mebibyte.
         const MIB: u64 = 1024 * 1024;
         Self {
             memory: 1024 * MIB,

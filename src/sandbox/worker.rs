@@ -32,13 +32,13 @@ pub(super) const THREAD_VARIABLES: [&str; 4] = [
     "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 ];
-/// Time limit for Python to start and to preload modules.
+/// Longest time for Python to start and to preload modules. After it the start fails.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// Interval between interrupts, and between reads of abandoned output.
+/// Pause between interrupts, and between reads of abandoned output.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
-/// Time limit for deleting the variables.
+/// Longest time for deleting the variables. After it the interpreter is ended.
 const RESET_LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of stderr that are kept before the interpreter is ready.
+/// Most bytes of stderr that are kept before the interpreter is ready; the middle of more is left out.
 const KEPT_EARLY: usize = 8 * 1024;
 
 /// A live interpreter.

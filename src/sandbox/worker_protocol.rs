@@ -18,16 +18,21 @@ use super::output::clean;
 use super::settings::InterpreterLimits;
 use super::{CellError, Image, Value};
 
-/// Longest kind and payload: the largest allowed image and its header.
+/// Longest kind and payload, in bytes: the largest allowed image and its header. After a longer frame the interpreter
+/// is ended.
+/// Tried by `worker_protocol::a_forged_length_ends_the_connection`.
 pub(super) const MAX_FRAME_BYTES: usize = 8 * 1024 * 1024 + 64 * 1024;
 
-/// The protocol version that the worker must report.
+/// Number of the protocol version that the worker must report.
 const PROTOCOL: u32 = 1;
-/// Longest name of a class, version or module, in bytes.
+/// Longest name of a class, version or module, in bytes; a longer one is cut.
+/// Tried by `worker_protocol::texts_and_images_are_bounded_by_the_limits`.
 const MAX_NAME: usize = 128;
-/// Longest notice, in bytes.
+/// Longest notice, in bytes; a longer one is cut.
+/// Tried by `worker_protocol::texts_and_images_are_bounded_by_the_limits`.
 const MAX_NOTICE: usize = 1024;
-/// Most modules that are reported as not preloaded.
+/// Most modules that are reported as not preloaded; others are left out.
+/// Tried by `worker_protocol::texts_and_images_are_bounded_by_the_limits`.
 const MAX_MODULES: usize = 64;
 
 /// A message of an interpreter.

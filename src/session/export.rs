@@ -27,7 +27,7 @@ use crate::openai::raw::{RawObject, push_entry, quoted};
 
 /// The role of results in OpenAI's older form of tool calls, which servers still accept.
 const LEGACY_FUNCTION: &str = "function";
-/// Most characters of a wrong value that an error repeats.
+/// Most characters of a wrong value that an error repeats; the rest is cut.
 const MAX_SHOWN_CHARS: usize = 40;
 
 /// The metadata of a message in an export.

@@ -35,7 +35,7 @@ use crate::store::{Store, StoreError};
 
 /// Size of the buffer for reading a source, in bytes.
 const READ_BYTES: usize = 64 * 1024;
-/// Most files in the list of a session.
+/// Most files in the list of a session; others are left out.
 const MAX_OF_SESSION: usize = 10_000;
 
 /// The file store; cheap to clone.

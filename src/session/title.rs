@@ -3,7 +3,8 @@
 use crate::openai::message::Role;
 use crate::store::{StoredMessage, Title};
 
-/// Longest title, in characters.
+/// Longest title, in characters; the rest is cut.
+/// Tried by `title::the_title_is_the_beginning_of_the_first_user_message`.
 const MAX_CHARS: usize = 50;
 
 /// The title of a session with these messages: the beginning of the first user message.

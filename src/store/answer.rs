@@ -6,7 +6,7 @@ use super::StoreError;
 use super::run::StoredAnswer;
 use crate::parted::{PartedBody, PartedText};
 
-/// Bytes of a part, for one statement or short transaction.
+/// Size of a part, in bytes, for one statement or short transaction.
 const PART: usize = 2 * 1024 * 1024;
 
 /// What is stored of an answer besides its body.

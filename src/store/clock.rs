@@ -5,13 +5,17 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
+/// Unit of times: microseconds in a second.
 pub(super) const MICROS_PER_SECOND: i64 = 1_000_000;
+/// Unit of times: an hour, in microseconds.
 const HOUR: i64 = 60 * 60 * MICROS_PER_SECOND;
-/// How far the time by which things expire may follow the wall clock at once: over a night. Less than idempotency keys are
-/// kept, so that a step alone makes no request run twice.
+/// Largest step by which the time of expiry may follow the wall clock at once: over a night. Less than idempotency keys
+/// are kept, so that a step alone makes no request run twice.
+/// Tried by `clock::a_step_of_the_clock_is_followed_as_far_as_time_passes`.
 const LARGEST_STEP: i64 = 12 * HOUR;
-/// How fast the time by which things expire follows a wall clock that is further ahead. A server that runs during working
-/// hours, 42 of 168, keeps up with it.
+/// Largest speed at which the time of expiry follows a wall clock that is further ahead. A server that runs during
+/// working hours, 42 of 168, keeps up with it.
+/// Tried by `clock::a_step_of_the_clock_is_followed_as_far_as_time_passes`.
 const LARGEST_SPEED: i64 = 4;
 
 /// Creates the timestamps of writes: Unix time in microseconds, strictly increasing, so that writes can be ordered by

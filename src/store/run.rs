@@ -6,7 +6,7 @@ use super::{Store, StoreError};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::parted::PartedText;
 
-/// How long an idempotency key is kept.
+/// How long an idempotency key is kept. Then a request under it is a new one.
 pub(super) const KEY_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The record of a run.
@@ -84,9 +84,9 @@ impl Default for AnswerLimits {
 }
 
 impl AnswerLimits {
-    /// Most bytes of one answer.
+    /// Largest answer that is kept, in bytes.
     pub(super) const ANSWER: usize = 64 * 1024 * 1024;
-    /// What an answer counts besides its bytes, so that small answers are bounded too.
+    /// Memory that an answer counts besides its bytes, so that small answers are bounded too.
     pub(super) const ROW: u64 = 1024;
 
     /// The limits where all answers may have so many bytes.

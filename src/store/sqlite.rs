@@ -58,7 +58,7 @@ use crate::ids::{Owner, SessionId};
 
 /// Longest wait for each step of closing. Data that is not written back by then stays in the write-ahead log.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
-/// How often a read in chunks restarts because the session was written meanwhile, before it reads everything at once.
+/// Most restarts of a read in chunks because the session was written meanwhile. Then everything is read at once.
 const MAX_RESTARTS: u32 = 3;
 
 /// An SQLite database; cheap to clone.

@@ -13,11 +13,11 @@ use super::record::StoredSession;
 use crate::ids::{Owner, SessionId};
 use crate::quota::heaviest;
 
-/// Most unstored turns.
+/// Most unstored turns; the oldest of the owner who has most go first.
 pub(super) const MAX_WAITING: usize = 1000;
-/// Most unstored turns of one owner, so that one owner cannot evict the turns of all others.
+/// Most unstored turns of one owner, so that one owner cannot evict the turns of all others; the oldest go first.
 pub(super) const MAX_WAITING_OF_OWNER: usize = 500;
-/// Most bytes of all unstored turns; a single larger turn is kept.
+/// Most bytes of all unstored turns; the oldest of the owner who has most go first. A single larger turn is kept.
 const MAX_WAITING_BYTES: usize = 256 * 1024 * 1024;
 
 /// A value that is kept as long as an unstored turn.

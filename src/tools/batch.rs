@@ -23,7 +23,8 @@ use super::{
     ToolStatus,
 };
 
-/// Pieces of live output that are buffered before the tool has to wait for the reader.
+/// Most pieces of live output that are buffered. Then the tool waits for the reader.
+/// Tried by `batch::live_output::a_slow_reader_holds_the_tool_up`.
 const PROGRESS_BUFFER: usize = 16;
 /// The result text of a call that was cancelled at the deadline.
 const CANCELLED_TEXT: &str = "The call was cancelled while it was running: the time limit of this turn was reached. It may have \

@@ -5,8 +5,9 @@
 use std::borrow::Cow;
 
 /// Longest part kept from the end, in characters.
+/// Tried by `cap::the_tail_of_a_large_result_is_bounded`.
 const MAX_TAIL_CHARS: usize = 1024;
-/// The end gets at most this part of the characters: a tenth.
+/// Share of the characters that the end gets at most: a tenth.
 const TAIL_SHARE: usize = 10;
 
 /// Cuts a text to at most `max_chars` characters (Unicode scalar values), the note about what was left out included.

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use crate::openai::citation::CitedSource;
 
 /// Most sources of a conversation; later ones get no number.
+/// Tried by `cited_sources::a_conversation_has_only_so_many`.
 const MAX_SOURCES: usize = 10_000;
 
 /// The numbered sources of a conversation. Cheap to clone; calls that run at the same time share it.

@@ -15,7 +15,8 @@ use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
 use crate::net::reach;
 use crate::openai::tool::{CallKind, ToolDefinition};
 
-/// Most names of declared functions of which the log says where they go. Requests choose the names.
+/// Most names of declared functions of which the log says where they go. Requests choose the names; of others the log
+/// says nothing.
 const MOST_NAMES: usize = 256;
 
 /// The dispatch URL, and the patterns of the declared tools that it runs.

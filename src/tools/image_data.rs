@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-/// Bytes of base64 that are checked at a time; a multiple of four.
+/// Size of a piece of base64 that is checked at a time, in bytes; a multiple of four.
 const CHECKED_BYTES: usize = 4096;
 
 /// The bytes of an image; clones share them.

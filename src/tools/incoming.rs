@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Most bytes of a result that are received without a reservation.
+/// Largest result that is received without a reservation, in bytes.
 pub(super) const SMALL_RESULT: usize = 64 * 1024;
-/// Most bytes that are reserved at the same time.
+/// Most bytes that are reserved at the same time. A call waits for them; a result above the bound is received alone.
+/// Tried by `incoming::a_result_above_the_bound_is_received_alone`.
 pub(super) const MOST_BYTES: usize = 32 * 1024 * 1024;
 
 /// Bounds the bytes of large results that the calls of a batch receive at the same time. Clones share the bound.

@@ -60,9 +60,10 @@ use crate::ids::Owner;
 use crate::net::{CaCertificates, ClientOptions};
 use crate::web::SetupError;
 
-/// How long a server may take to start and to list its tools: a program may be downloaded first.
+/// Longest time for a server to start and to list its tools: a program may be downloaded first. After it the server is
+/// started again.
 const HANDSHAKE_LIMIT: Duration = Duration::from_mins(2);
-/// Most redirects of a request.
+/// Most redirects of a request. After them the redirect is an error.
 const MAX_REDIRECTS: usize = 3;
 
 /// The MCP servers of the settings.

@@ -44,9 +44,9 @@ pub const LIST_FILES: &str = "list_files";
 /// All of them.
 pub const NAMES: [&str; 4] = [EXECUTE_PYTHON, RESET_PYTHON, READ_FILE, LIST_FILES];
 
-/// Time that a call may wait for an interpreter, in addition to its own time limit.
+/// Longest time that a call may wait for an interpreter, in addition to its own time limit. After it the call fails.
 const QUEUE_ROOM: Duration = Duration::from_secs(120);
-/// Time for ending code after its time limit, and for reading its files.
+/// Longest time for ending code after its time limit, and for reading its files. After it the call fails.
 const END_ROOM: Duration = Duration::from_secs(30);
 
 /// Code execution. Cheap to clone.

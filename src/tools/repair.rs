@@ -19,8 +19,10 @@ pub use kind::{Repair, note};
 pub use name::match_name;
 
 /// Longest text that is repaired, in bytes; longer ones are only parsed and checked.
+/// Tried by `repair::text::a_very_large_text_is_checked_but_not_mended`.
 const MAX_REPAIRED_BYTES: usize = 1024 * 1024;
-/// Most memory of arguments that are repaired, in bytes; up to three copies exist at the same time.
+/// Most memory of arguments that are repaired, in bytes, of which up to three copies exist at the same time. Larger
+/// ones are only checked.
 const MAX_REPAIRED_WEIGHT: usize = 4 * 1024 * 1024;
 /// Keys under which some models wrap the arguments.
 const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
@@ -144,7 +146,7 @@ pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired 
 
 /// Estimated memory of a value, in bytes.
 fn memory(value: &Value) -> usize {
-    /// A map's smallest node.
+    /// Memory of a map's smallest node, in bytes.
     const MAP: usize = 640;
     let inside = match value {
         Value::Array(items) => items.iter().map(memory).sum(),

@@ -21,18 +21,24 @@ use document::SchemaDocument;
 pub(super) use check::ArgumentChecker;
 pub(super) use nodes::SchemaNodes;
 
-/// Longest schema that is compiled, in bytes.
+/// Longest schema that is compiled, in bytes; arguments for a longer one are not checked.
+/// Tried by `schema::a_schema_too_large_is_neither_compiled_nor_kept`.
 const MAX_SCHEMA_BYTES: usize = 256 * 1024;
-/// Most schemas in the cache.
+/// Most schemas in the cache; the one that was not asked for the longest goes first.
+/// Tried by `schema::the_cache_is_bounded_and_drops_what_was_not_asked_for_the_longest`.
 const MAX_ENTRIES: usize = 512;
-/// Most memory of the cache, in bytes, estimated.
+/// Most memory of the cache, in bytes, estimated; the schema that was not asked for the longest goes first.
+/// Tried by `schema::the_cache_is_bounded_by_weight`.
 const MAX_WEIGHT: usize = 128 * 1024 * 1024;
-/// Estimated bytes of a compiled schema per byte of its text: the text, the parsed value and the validators.
+/// Memory of a compiled schema per byte of its text, estimated: the text, the parsed value and the validators.
 const WEIGHT_PER_BYTE: usize = 24;
-/// Largest compiled form of one pattern, in bytes. The second limit is tried only if the first is too small, because the
-/// limit counts as the memory of each pattern in the cache.
+/// Largest compiled form of one pattern, in bytes. The second limit is tried only if the first is too small, because
+/// the limit counts as the memory of each pattern in the cache. A schema with a larger one is not compiled.
+/// Tried by `schema::ordinary_patterns_are_cheap_and_large_ones_possible`.
 const PATTERN_BYTES: [usize; 2] = [64 * 1024, 1024 * 1024];
-/// Deepest recursion of the validator, in steps of a few hundred bytes of stack; tasks have 2 MiB.
+/// Deepest recursion of the validator, in steps of a few hundred bytes of stack; tasks have 2 MiB. Deeper arguments are
+/// not checked.
+/// Tried by `schema::the_deepest_check_fits_the_stack_of_a_task`.
 const MAX_RECURSION: usize = 1024;
 
 /// A schema that arguments can be checked against.

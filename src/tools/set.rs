@@ -15,7 +15,8 @@ use super::tool_search::{SearchableTools, TOOL_SEARCH, ToolSearch};
 use super::{SharedTool, ToolKind, ToolSource};
 use crate::openai::tool::ToolDefinition;
 
-/// Longest name of a tool that model servers accept, in characters.
+/// Longest name of a tool that model servers accept, in characters; a longer one is refused.
+/// Tried by `set::names_are_checked_where_the_server_takes_part`.
 pub(super) const MAX_NAME_CHARS: usize = 64;
 
 /// Why a request's tools cannot be used; the text is for the client.

@@ -21,17 +21,18 @@ use crate::ranking::{Corpus, order};
 /// The name of the tool.
 pub const TOOL_SEARCH: &str = "tool_search";
 
-/// Most tools that one search finds.
+/// Most tools that one search finds; others are left out.
 const MAX_MATCHES: usize = 8;
-/// Most found tools of a session.
+/// Most found tools of a session. The result of a search counts the others.
+/// Tried by `tools::tool_search::at_most_sixty_four_tools_are_found_and_the_result_says_so`.
 const MAX_FOUND: usize = 64;
-/// Longest time of a search.
+/// Longest time of a search. After it the call fails.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// The start of a description that is searched, in bytes.
+/// Most bytes of a description that are searched; the rest is left out.
 const SEARCHED_BYTES: usize = 2048;
-/// The start of a description that a result has, in characters.
+/// Most characters of a description in a result; the rest is left out.
 const SHOWN_CHARS: usize = 200;
-/// Most prefixes of names that the description has.
+/// Most prefixes of names that the description has; others are left out.
 const MAX_PREFIXES: usize = 64;
 /// Before the name of each found tool in a result.
 const ITEM: &str = "- ";

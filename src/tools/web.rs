@@ -30,7 +30,7 @@ pub const WEB_SEARCH: &str = "web_search";
 /// The tool that reads a page.
 pub const READ_PAGE: &str = "read_page";
 
-/// Longest time for one call: a search at several providers, and then the pages.
+/// Longest time of one call: a search at several providers, and then the pages. After it the call fails.
 const TIME_LIMIT: Duration = Duration::from_secs(90);
 
 /// The web and the tools for it; cheap to clone.

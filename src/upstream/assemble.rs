@@ -18,10 +18,11 @@ use crate::openai::raw::quoted;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
 
-/// Most tool calls of one reply; a model that makes more is broken.
+/// Most tool calls of one reply, as a model that makes more is broken. A reply with more is an error.
+/// Tried by `assemble::one_call_too_many_is_refused`.
 pub const MAX_CALLS: usize = 128;
 
-/// Most characters of an unknown finish reason in an error.
+/// Most characters of an unknown finish reason in an error; the rest is cut.
 const MAX_WORD: usize = 100;
 
 /// Fields of a message that hold an answer without text.

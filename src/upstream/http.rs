@@ -42,7 +42,7 @@ use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBo
 const CHAT_PATH: &str = "/chat/completions";
 /// How long an idle connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(60);
-/// Longest time spent on reading the body of an error response.
+/// Longest time spent on reading the body of an error response; the rest is left out.
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 /// The user agent if the client sent none.
 const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));

@@ -9,7 +9,8 @@ use super::Upstream;
 use super::look::shown;
 use super::settings::ServerKind;
 
-/// Most facts that are remembered. Clients choose the names of models.
+/// Most facts that are remembered, as clients choose the names of models. Then all are forgotten.
+/// Tried by `learned::what_is_remembered_is_bounded`.
 const MOST_FACTS: usize = 4096;
 
 /// What the server of a model does not take or heed.

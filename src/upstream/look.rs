@@ -20,15 +20,17 @@ use crate::net::{Backoff, cause_of};
 
 /// The `user-agent` of the looks after the start.
 const AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"), " (look)");
-/// The delays between looks at a server that is not ready.
+/// Pause between looks at a server that is not ready, growing with each.
 const DELAYS: Backoff = Backoff {
     base: Duration::from_millis(500),
     max: Duration::from_secs(30),
     jitter: 0.25,
 };
-/// Most models that are named.
+/// Most models that are named; others are left out.
+/// Tried by `look::names_in_the_log_are_bounded_and_plain`.
 const MAX_NAMED: usize = 5;
-/// Most characters of a name.
+/// Most characters of a name; the rest is cut.
+/// Tried by `look::names_in_the_log_are_bounded_and_plain`.
 const MAX_NAME_CHARS: usize = 60;
 
 /// What a look at an upstream has found.

@@ -17,9 +17,10 @@ use crate::openai::raw::{RawObject, push_entry, quoted};
 
 /// The path of the list below the base URL.
 pub(super) const MODELS_PATH: &str = "/models";
-/// Longest wait for the list of one upstream.
+/// Longest wait for the list of one upstream. After it the models of this upstream are left out.
 const LIST_WAIT: Duration = Duration::from_secs(5);
-/// Largest list that is read, in bytes.
+/// Largest list that is read, in bytes. With a larger one the models of this upstream are left out.
+/// Tried by `look::a_list_without_an_end_is_not_read_for_ever`.
 const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
 
 /// A model that clients can ask for.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::settings::ServerKind;
 
-/// What the proxy LiteLLM gives as the time at which each of its models was made.
+/// Number that the proxy LiteLLM gives as the time at which each of its models was made.
 const LITELLM_CREATED: u64 = 1_677_610_602;
 /// The model of OpenAI that was really made at that time.
 const MADE_THEN: &str = "gpt-3.5-turbo";

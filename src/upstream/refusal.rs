@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::Upstream;
 
-/// How often it is said of one upstream.
+/// How often the log says of one upstream that it refuses a key: once in this time.
+/// Tried by `refusal::it_is_said_once_a_minute`.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// When it was last said of an upstream.

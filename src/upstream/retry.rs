@@ -48,7 +48,8 @@ const TRANSIENT_WORDS: [&str; 13] = [
 ];
 /// Largest random addition to a computed delay, as a fraction of it.
 const JITTER: f64 = 0.25;
-/// Longest sum of the delays of one call, in units of `max_delay`.
+/// Longest sum of the delays of one call, in units of `max_delay`. Then the failure is final.
+/// Tried by `retry::the_sum_of_the_delays_is_bounded`.
 const TOTAL_DELAYS: u32 = 2;
 
 /// How failed calls are retried.

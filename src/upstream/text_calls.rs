@@ -20,7 +20,8 @@ use crate::openai::usage::FinishReason;
 
 /// Most bytes of text that are held; longer text is no call.
 const MAX_HELD: usize = 1024 * 1024;
-/// Most bytes of text that may become the begin of a call.
+/// Most bytes of text that may become the begin of a call; longer text is no call.
+/// Tried by `text_calls::held_text_is_bounded`.
 const MAX_BEGIN: usize = 1024;
 /// Most calls in one answer; the rest stays text.
 const MAX_TEXT_CALLS: u32 = 16;

@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use chrono::{Datelike, Days, Month, NaiveDate, Utc};
 
-/// Years that a page on the web can be of.
+/// Numbers of the years that a page on the web can be of.
 const YEARS: RangeInclusive<i32> = 1990..=2100;
-/// Characters of a text in which a date is searched.
+/// Most characters of a text in which a date is searched; the rest is left out.
 const MAX_CHARS: usize = 100;
 
 /// The date so many days before today, in UTC.

@@ -17,7 +17,8 @@ use http::header::{self, HeaderMap};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, ReadBuf};
 use tokio_util::io::StreamReader;
 
-/// Largest window of a zstd stream, as a power of two: the limit of RFC 9659.
+/// Largest window of a zstd stream, as a power of two: the limit of RFC 9659. A stream that needs a larger one is an
+/// error.
 const ZSTD_WINDOW_LOG: u32 = 23;
 /// Codings that cannot be decoded here. Any other unknown name, such as a charset, says nothing about the bytes.
 const UNREADABLE: [&str; 7] = [

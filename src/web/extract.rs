@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Document, DocumentKind, date};
 
-/// Longest text of a page, in bytes.
+/// Longest text of a page, in bytes; the rest is cut, and the model is told so.
+/// Tried by `extract::a_long_text_is_cut_and_says_so`.
 const MAX_TEXT: usize = 2 * 1024 * 1024;
-/// Longest title, in characters.
+/// Longest title, in characters; a longer one is cut.
 const MAX_TITLE: usize = 300;
-/// Longest canonical URL, in bytes.
+/// Longest canonical URL, in bytes; a longer one counts as none.
 const MAX_URL: usize = 2048;
 
 /// A page as fetched.

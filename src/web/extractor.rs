@@ -24,13 +24,14 @@ use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 /// The first argument with which the binary runs as parser.
 pub const PAGE_PARSER: &str = "page-parser";
 
-/// Longest wait for a free process, in units of the time-out of one page.
+/// Longest wait for a free process, in units of the time-out of one page. After it the page is an error.
+/// Tried by `hostile::who_waits_too_long_is_told_so`.
 const WAITS: u32 = 4;
-/// Pages after which a process is replaced. This bounds leaks of the parsers and the processor time.
+/// Most pages of a process, which is then replaced. This bounds leaks of the parsers and the processor time.
 const PAGES: u32 = 500;
-/// The time after which an idle process is ended; the check adds up to half of it.
+/// How long an idle process is kept; the check adds up to half of it.
 const IDLE: Duration = Duration::from_secs(60);
-/// Longest answer in bytes: a document of the maximum length, escaped.
+/// Longest answer, in bytes: a document of the maximum length, escaped. After a longer one the process is ended.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
 /// Parses pages in confined processes; cheap to clone. Dropping the last clone ends the processes.

@@ -46,22 +46,28 @@ use super::{DomainFilter, SetupError};
 use crate::net::{self, ClientOptions, UntrustedHosts};
 use crate::quota::FairSemaphore;
 
-/// How long an unused connection is kept, and how many are kept to one host.
+/// How long an unused connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(15);
+/// Most unused connections to one host; others are closed.
 const POOL_PER_HOST: usize = 2;
-/// Most header fields of a response, and most bytes of them.
+/// Most header fields of a response. A response with more is an error.
+/// Tried by `fetch::limits::header_fields_are_bounded`.
 const MAX_HEADERS: usize = 100;
+/// Most bytes of the header fields of a response. A response with more is an error.
+/// Tried by `fetch::limits::header_fields_are_bounded`.
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
-/// Longest delay, in seconds, that the model is told.
+/// Longest delay that the model is told, in seconds; a longer one is left out.
 const MAX_RETRY_AFTER: u64 = 300;
 /// The formats that can be read, best first.
 const ACCEPT: &str = "text/html, application/xhtml+xml, text/markdown;q=0.9, text/plain;q=0.9, \
                       application/json;q=0.9, application/xml;q=0.9, application/pdf;q=0.8, */*;q=0.1";
 const ACCEPT_LANGUAGE: &str = "en, *;q=0.5";
 const ACCEPT_ENCODING: &str = "gzip, br, zstd, deflate";
-/// Most bytes, redirects and time for a `robots.txt`. RFC 9309 requires at least this.
+/// Most bytes of a `robots.txt`, at least which RFC 9309 requires; the rest is left out.
 const ROBOTS_BYTES: usize = 500 * 1024;
+/// Most redirects of a `robots.txt`, at least which RFC 9309 requires. After them the file counts as unreachable.
 const ROBOTS_REDIRECTS: usize = 5;
+/// Longest time for a `robots.txt`. After it the file counts as unreachable.
 const ROBOTS_TIME: Duration = Duration::from_secs(10);
 
 /// Fetches pages. Cheap to clone: clones share connections, `robots.txt` files and the limits per host.

@@ -11,7 +11,7 @@ use super::DomainFilter;
 use super::fetch::{FetchError, Fetched, Fetcher};
 use super::settings::SearchSettings;
 
-/// The size of a cache entry without its page.
+/// Memory of a cache entry without its page, in bytes.
 const ENTRY_BYTES: usize = 512;
 
 /// Fetches pages through a cache. Concurrent requests for a page share one fetch. Cheap to clone.

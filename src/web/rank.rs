@@ -21,10 +21,11 @@ use super::settings::EmbeddingSettings;
 use crate::ranking::order;
 
 /// Most passages that are ranked. Of more, the first ones of each text are taken.
+/// Tried by `rank::hostile::five_thousand_paragraphs_are_all_ranked`.
 const MAX_PASSAGES: usize = 4096;
-/// Most passages for which embeddings are requested.
+/// Most passages for which embeddings are requested; others are ranked by their words.
 const MAX_EMBEDDED: usize = 48;
-/// The constant of reciprocal rank fusion, from the paper.
+/// Weight of a rank in reciprocal rank fusion, from the paper.
 const FUSION: f32 = 60.0;
 
 /// A text that may be quoted from.

@@ -1,6 +1,6 @@
 //! Holds the house together: who may import whom, and in which room each outside crate lives.
 
-mod test_items;
+pub(crate) mod test_items;
 
 use std::collections::BTreeMap;
 use std::fs;

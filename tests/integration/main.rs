@@ -37,6 +37,7 @@ mod growth;
 mod images;
 mod key_reload;
 mod lifecycle;
+mod limit_list;
 mod limits;
 mod load_balancer;
 mod logs;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../README.md");
 /// A reader's patience.
 const MOST_README_LINES: usize = 220;
-const SUBJECTS: [&str; 14] = [
+const SUBJECTS: [&str; 15] = [
     "api",
     "responses",
     "tools",
@@ -19,6 +19,7 @@ const SUBJECTS: [&str; 14] = [
     "operations",
     "servers",
     "replicas",
+    "limits",
     "speed",
     "changes",
 ];

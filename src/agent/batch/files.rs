@@ -10,7 +10,7 @@ use crate::parted::BinaryContent;
 use crate::session::files::{FileError, FileSource, NewFile, Purpose, StoredFile};
 use crate::tools::ToolFile;
 
-/// Largest file that an answer carries inline, in bytes.
+/// Largest file that an answer carries inline, in bytes; a larger one is only stored.
 const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// What is stored as a file.

@@ -15,7 +15,9 @@ use super::{Batch, BatchContext};
 use crate::tools::cap::cap_result;
 use crate::tools::{ToolFile, ToolImage, ToolOutput};
 
-/// Longest time for which the files of a result are stored once the turn is aborted.
+/// Longest time for which the files of a result are stored once the turn is aborted. Those that are not stored then are
+/// left out.
+/// Tried by `cancel::a_call_whose_files_take_too_long_to_store_has_run`.
 const ABORTED_WAIT: Duration = Duration::from_secs(1);
 /// The note about files that took longer.
 const NOT_KEPT: &str =

@@ -9,7 +9,7 @@ use super::Batch;
 use crate::openai::citation::CitedSource;
 use crate::tools::{ToolOutput, ToolStatus};
 
-/// If the text of a result has more bytes than this, its digest may take long.
+/// Threshold of bytes of a result's text above which its digest may take long.
 const LARGE_TEXT_BYTES: usize = 512 * 1024;
 
 /// The answer to one call.

@@ -5,6 +5,7 @@ use crate::openai::citation::{MarkScan, scan_mark};
 
 /// Most bytes that are looked at for the end of a piece of code or of a line that begins a block of code. It bounds the
 /// text that is held back until that is known.
+/// Tried by `scan::only_so_much_is_held_back`.
 const MAX_HELD: usize = 4096;
 
 /// One piece of the text. The pieces in their order are the text.

@@ -23,9 +23,9 @@ use crate::upstream::retry::is_too_long;
 use crate::upstream::settings::FinalCall;
 use crate::upstream::{ModelCall, Upstream};
 
-/// If an answer has more calls than this, their validation may take long.
+/// Threshold of calls in an answer above which their validation may take long.
 const MANY_CALLS: usize = 8;
-/// If the arguments of an answer's calls have more bytes than this, their validation may take long.
+/// Threshold of bytes of the arguments of an answer's calls above which their validation may take long.
 const LARGE_ARGUMENTS: usize = 32 * 1024;
 /// The result for the model of a call that a limit keeps from running.
 const NOT_RUN_LIMIT: &str = "This call was not run: the turn had reached its limit.";

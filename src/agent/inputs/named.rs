@@ -7,7 +7,7 @@ use crate::ids::{Owner, SessionId};
 use crate::session::StoredMessage;
 use crate::session::files::{FileError, FileStore};
 
-/// Most files of an import's messages that are attached.
+/// Most files of an import's messages that are attached; others are left out.
 const MAX_NAMED_FILES: usize = 1000;
 
 /// Attaches the files that a session's messages name and that exist. They are stored at least as long as the session.

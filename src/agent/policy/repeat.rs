@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use crate::tools::ToolOutput;
 
-/// The answered calls that the guard looks at.
+/// Number of the answered calls that the guard looks at.
 const WINDOW: usize = 8;
 /// Most different calls of one turn that are remembered to tell new ones from old ones. Beyond it every further call counts
 /// as new, so that the guard holds back less.
 const MOST_KNOWN: usize = 65_536;
 
-/// Samples of a large image or file that its digest covers.
+/// Number of samples of a large image or file that its digest covers.
 const SAMPLES: usize = 64;
-/// Bytes of one sample.
+/// Size of one sample, in bytes.
 const SAMPLE_BYTES: usize = 1024;
 
 /// A hash of a call's tool and arguments. The order of keys and the difference between `1` and `1.0` do not count.
@@ -202,6 +202,7 @@ fn hash_value(value: &Value, hasher: &mut DefaultHasher) {
 
 /// Hashes a whole float like the integer that it equals.
 fn hash_float(number: f64, hasher: &mut DefaultHasher) {
+    /// Number up to which floats are exact: 2 to the power of 53.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() < EXACT {
         #[expect(

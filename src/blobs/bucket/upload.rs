@@ -16,15 +16,15 @@ use super::super::blocking;
 use super::super::failure::{late, within};
 use super::{Bucket, REQUEST_LIMIT};
 
-/// The least size of a part, in bytes; a file that is not larger is uploaded in one request.
+/// Size of a part at least, in bytes; a file that is not larger is uploaded in one request.
 const PART_BYTES: u64 = 8 * 1024 * 1024;
-/// Most parts that S3 accepts.
+/// Most parts that S3 accepts; parts are larger where there would be more.
 const MAX_PARTS: u64 = 10_000;
-/// Longest time for one part, its retries included.
+/// Longest time for one part, its retries included. After it the upload is an error.
 const PART_LIMIT: Duration = Duration::from_secs(60);
-/// Longest wait until a part may be in memory.
+/// Longest wait until a part may be in memory. After it the upload is an error.
 const PERMIT_LIMIT: Duration = Duration::from_secs(120);
-/// Longest time in which an upload is aborted.
+/// Longest time in which an upload is aborted. After it the parts are left to a rule of the bucket.
 const ABORT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Uploads a file. If the future is dropped, the upload is aborted.

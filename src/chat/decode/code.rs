@@ -11,13 +11,16 @@ use crate::openai::request::RequestError;
 
 /// OpenAI's hosted tool type for code execution.
 pub(super) const CODE_INTERPRETER: &str = "code_interpreter";
-/// Most entries of `files`, the output files that a request asks for.
+/// Most entries of `files`, the output files that a request asks for. A longer list is a 400.
+/// Tried by `decode::code::errors_name_the_invalid_field`.
 pub(super) const MAX_WANTED: usize = 20;
-/// Longest name of an output file, in bytes.
+/// Longest name of an output file, in bytes. A longer one is a 400.
 pub(super) const MAX_NAME_BYTES: usize = 255;
-/// Longest format or description of an output file, in bytes; these texts are part of every model call.
+/// Longest format or description of an output file, in bytes; these texts are part of every model call. A longer one is
+/// a 400.
+/// Tried by `decode::code::errors_name_the_invalid_field`.
 pub(super) const MAX_TEXT_BYTES: usize = 1024;
-/// Most ids of a `file_ids` list.
+/// Most ids of a `file_ids` list. A longer list is a 400.
 const MAX_FILE_IDS: usize = 100;
 
 /// What a request says of code execution.

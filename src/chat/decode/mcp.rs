@@ -30,16 +30,23 @@ pub(super) const MEMBERS: [&str; 8] = [
     "require_approval",
 ];
 
-/// Most servers of one request.
+/// Most servers of one request. With more the request is a 400.
+/// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
 pub(super) const MAX_SERVERS: usize = 8;
-/// Longest label, in bytes: it leaves room for the name of a tool.
+/// Longest label, in bytes: it leaves room for the name of a tool. A longer one is a 400.
+/// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
 pub(super) const MAX_LABEL_BYTES: usize = 40;
-/// Longest description of a server, in bytes.
+/// Longest description of a server, in bytes. A longer one is a 400.
+/// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
 const MAX_DESCRIPTION_BYTES: usize = 2048;
-/// Most headers of a server, and most bytes of their names and values, the authorization included.
+/// Most headers of a server. With more the request is a 400.
 const MAX_HEADERS: usize = 32;
+/// Most bytes of the names and values of the headers of a server, the authorization included. With more the request is
+/// a 400.
+/// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
-/// Most names of tools.
+/// Most names of tools in a filter. With more the request is a 400.
+/// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
 pub(super) const MAX_TOOLS: usize = 256;
 /// Headers that belong to the transport. Those that begin with `mcp-` do too.
 const TRANSPORT_HEADERS: [&str; 14] = [

@@ -16,11 +16,12 @@ use crate::openai::request::RequestError;
 pub(super) const OPTIONS: &str = "web_search_options";
 /// OpenAI's hosted tool types for web search; they may be followed by a date, as in `web_search_2025_08_26`.
 const HOSTED: [&str; 2] = ["web_search_preview", "web_search"];
-/// Most entries of a list of domains.
+/// Most entries of a list of domains. A longer list is a 400.
+/// Tried by `decode::web::errors_name_the_invalid_field`.
 pub(super) const MAX_DOMAINS: usize = 100;
-/// Longest string of a location, in bytes.
+/// Longest string of a location, in bytes. A longer one is a 400.
 const MAX_LOCATION_BYTES: usize = 128;
-/// Longest description of a tool, in bytes.
+/// Longest description of a tool, in bytes. A longer one is a 400.
 const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 
 /// Reads the request for web search; `None` if the request does not ask for it.

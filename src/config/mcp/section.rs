@@ -9,6 +9,7 @@ use crate::config::value::{
     ByteSize, Count, HeaderText, MIB, NamePatterns, Ports, Seconds, Switch,
 };
 
+/// Unit of times: a day, in milliseconds.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// One entry of `[mcp_servers]`, or of the file that `mcp_config` names.

@@ -14,7 +14,8 @@ use tokio_util::io::{ReaderStream, StreamReader};
 
 use super::super::error::ApiError;
 
-/// Largest window of a zstd stream, as a power of two: the limit of RFC 9659.
+/// Largest window of a zstd stream, as a power of two: the limit of RFC 9659. A stream that needs a larger one is a
+/// 400.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
 /// The body without its encoding, and the headers of what is read then.

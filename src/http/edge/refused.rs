@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::metrics::{Metrics, RefusedLabel};
 
 /// How long further refusals of a kind are only counted after one was logged.
+/// Tried by `refused::each_kind_is_logged_once_in_a_minute_with_the_number_of_the_others`.
 const INTERVAL: Duration = Duration::from_mins(1);
 
 /// The log of refusals.

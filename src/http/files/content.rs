@@ -18,7 +18,7 @@ use super::path_id;
 use crate::ids::Owner;
 use crate::session::files::StoredFile;
 
-/// The size of one read, in bytes.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 128 * 1024;
 
 /// `GET /v1/files/{id}/content`

@@ -28,22 +28,28 @@ use crate::ids::{Owner, SessionId};
 use crate::openai::request::RequestError;
 use crate::session::files::{FileDraft, FileError, FileStore, NewFile, Purpose};
 
-/// Allowance for the other parts of a form besides the file, in bytes.
+/// Most bytes of a form besides the file. A larger one is a 413.
 const FORM_OVERHEAD_BYTES: u64 = 1024 * 1024;
-/// Longest value of a field other than the file, in bytes.
+/// Longest value of a field other than the file, in bytes. A longer one is a 400.
 pub(in super::super) const MAX_VALUE_BYTES: usize = 1024;
-/// Most bytes that the parser may hold before it yields a field or a piece of one.
+/// Most bytes that the parser may hold before it yields a field or a piece of one. With more the form is a 400.
 const MAX_UNPARSED_BYTES: usize = 256 * 1024;
-/// Most fields of a form.
+/// Most fields of a form. With more the form is a 400.
+/// Tried by `files::a_form_that_cannot_be_used_says_why_and_leaves_nothing`.
 pub(in super::super) const MAX_FIELDS: usize = 32;
-/// The time limit of an upload, to which the time of the largest file at [`MIN_UPLOAD_RATE`] is added.
+/// Longest time of an upload, to which the time of the largest file at [`MIN_UPLOAD_RATE`] is added. After it the
+/// upload is a 408.
+/// Tried by `upload::a_form_that_arrives_slowly_without_end_is_refused`.
 const BASE_UPLOAD_TIME: Duration = Duration::from_secs(60);
-/// The rate at which the largest file must arrive, in bytes per second.
+/// Least rate at which the largest file must arrive, in bytes per second.
+/// Tried by `upload::a_form_that_arrives_slowly_without_end_is_refused`.
 const MIN_UPLOAD_RATE: u64 = 32 * 1024;
-/// Most bytes of a refused body that are read and discarded. Most clients read the response only after they have sent
-/// everything; if the connection were closed before, they would report that instead of the error.
+/// Most bytes of a refused body that are read and discarded; then the connection is closed. Most clients read the
+/// response only after they have sent everything; if the connection were closed before, they would report that instead
+/// of the error.
+/// Tried by `files::too_large_a_file_is_refused_while_it_arrives`.
 const MAX_DISCARDED_BYTES: u64 = 256 * 1024 * 1024;
-/// Longest time for which a refused body is read and discarded.
+/// Longest time for which a refused body is read and discarded; then the connection is closed.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `POST /v1/files`

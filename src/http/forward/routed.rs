@@ -18,7 +18,7 @@ use crate::ids::Owner;
 use crate::quota::ReservedMemory;
 use crate::upstream::{ForwardBody, Upstream};
 
-/// How much of a form is read before it is forwarded, in bytes: the model has to be in it.
+/// Most bytes of a form that are read before it is forwarded. In them the model has to be.
 const FORM_START_BYTES: usize = 256 * 1024;
 
 /// The body of a request to forward.

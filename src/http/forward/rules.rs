@@ -7,7 +7,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use super::super::settings::ApiKey;
 use crate::ids::Owner;
 
-/// Most characters of a path in an error.
+/// Most characters of a path in an error; the rest is cut.
 const MAX_SHOWN_CHARS: usize = 200;
 
 /// The paths that are forwarded for each owner, once API keys exist. Without keys all are.

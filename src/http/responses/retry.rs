@@ -22,9 +22,10 @@ use crate::quota::heaviest;
 use crate::runs::FoundRun;
 use crate::session::SessionError;
 
-/// How long a request may come again.
+/// How long a request may come again. Then it is a new one.
 const RETRY_TTL: Duration = Duration::from_secs(600);
 /// Most requests that are remembered. Of the owner that has most of them the oldest go first.
+/// Tried by `retry::the_oldest_requests_of_whoever_has_most_are_forgotten_first`.
 const MAX_REQUESTS: usize = 16 * 1024;
 /// Headers that confirm a retry.
 const CONFIRMING: [&str; 2] = ["x-claude-code-session-id", "session-id"];

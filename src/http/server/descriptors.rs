@@ -3,14 +3,15 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 
-/// The highest limit that is asked for. Programs that look at every possible descriptor are slow with a higher one.
+/// Most descriptors that are asked for. Programs that look at every possible descriptor are slow with a higher limit.
 const MAX_DESCRIPTORS: u64 = 1024 * 1024;
 
-/// Descriptors for files, listeners and what else the process has open.
+/// Number of descriptors for files, listeners and what else the process has open.
 const KEPT_BACK: usize = 64;
-/// Descriptors of a turn.
+/// Number of descriptors of a turn.
 const PER_TURN: usize = 2;
-/// Turns that there may be with however few descriptors.
+/// Least number of turns that there may be with however few descriptors.
+/// Tried by `descriptors::turns_leave_descriptors_for_connections`.
 const MIN_TURNS: usize = 8;
 
 /// Raises the soft limit of file descriptors to the hard limit; returns the limit that holds.

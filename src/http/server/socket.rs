@@ -8,9 +8,9 @@ use tokio::net::TcpStream;
 
 use super::write_timeout::MIN_PROGRESS_BYTES;
 
-/// The silence after which the operating system asks whether the peer still exists.
+/// How long a connection may be silent before the operating system asks whether the peer still exists.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
-/// The interval of further questions.
+/// Pause between further questions.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Sets the options of an accepted socket.

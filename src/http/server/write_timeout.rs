@@ -13,7 +13,9 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::activity::Activity;
 use crate::runs::ConnectionRun;
 
-/// The bytes that the peer must take within the time limit while data waits for it.
+/// Least number of bytes that the peer must take within the time limit while data waits for it. A slower peer is
+/// disconnected.
+/// Tried by `write_timeout::a_peer_that_takes_too_little_fails_the_write_after_the_limit`.
 pub(super) const MIN_PROGRESS_BYTES: usize = 64 * 1024;
 
 /// Fails a write when the peer has taken fewer than [`MIN_PROGRESS_BYTES`] within the time limit.

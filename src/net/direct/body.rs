@@ -12,9 +12,9 @@ use hyper::body::Incoming;
 use super::ConnectionPool;
 use super::connection::DrivenConnection;
 
-/// A frame takes what else has arrived, up to about this many bytes.
+/// Size up to which a frame takes what else has arrived, in bytes and about.
 const FULL_FRAME: usize = 16 * 1024;
-/// Initial capacity of a frame that takes more than one chunk.
+/// Size of a frame that takes more than one chunk, in bytes and at first.
 const JOINED_FRAME: usize = 4 * 1024;
 
 /// The body of a response. Reading it drives the connection, which goes back to the pool at the end of the body.

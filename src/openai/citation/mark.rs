@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// Longest text between the brackets of a mark, in characters.
+/// Longest text between the brackets of a mark, in characters. A longer one is no mark.
+/// Tried by `citation::mark::a_mark_is_numbers_in_brackets`.
 const MAX_MARK: usize = 64;
 /// Characters that would end the destination of a Markdown link, or begin other markup in it.
 const IN_LINKS: &AsciiSet = &CONTROLS

@@ -10,11 +10,11 @@ use std::thread;
 use super::{READY, confine};
 use crate::sandbox::launcher::{AtStep, StepError, StepResult, raw};
 
-/// Stack size for recursive parsers; only used pages count.
+/// Size of the stack for recursive parsers, in bytes; only used pages count.
 const STACK: usize = 32 * 1024 * 1024;
-/// The first descriptor after the standard ones.
+/// Number of the first descriptor after the standard ones.
 const FIRST_INHERITED: u32 = 3;
-/// Longest request, in bytes.
+/// Longest request, in bytes. After a longer one the process ends.
 const MAX_REQUEST: usize = 256 * 1024 * 1024;
 
 /// Confines this process and answers requests until the server is gone. Must be called first in a fresh process started

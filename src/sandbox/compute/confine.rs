@@ -11,7 +11,8 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, setrlimit};
 use super::filter;
 use crate::sandbox::launcher::{AtStep, StepResult, identity, raw};
 
-/// The standard descriptors, and a copy of the socket for each of the two threads.
+/// Most descriptors: the standard ones, and a copy of the socket for each of the two threads. No other can be opened.
+/// Tried by `hostile::a_confined_process_can_only_compute`.
 const DESCRIPTORS: u64 = 5;
 
 /// Gives up capabilities, files and resources. Threads started later inherit this.

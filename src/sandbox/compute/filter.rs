@@ -17,8 +17,8 @@ const ALWAYS: [i64; 21] = [
     libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sched_yield, libc::SYS_set_robust_list,
     libc::SYS_sigaltstack, libc::SYS_getcpu,
 ];
-/// Descriptors below this number are allowed: standard input, which is the socket, the unused standard outputs, and the
-/// two copies of the socket.
+/// Number below which descriptors are allowed: standard input, which is the socket, the unused standard outputs, and
+/// the two copies of the socket.
 const DESCRIPTORS: u64 = 5;
 
 /// The filter for this machine's architecture.

@@ -10,9 +10,10 @@ use super::{FileCapture, Refusal, Snapshot, WorkDir};
 use crate::sandbox::CapturedFile;
 use crate::sandbox::settings::InterpreterLimits;
 
-/// Most files that notices name.
+/// Most files that notices name; one more notice counts the others.
+/// Tried by `capture::floods_and_names_are_bounded`.
 const MAX_NAMED: usize = 8;
-/// Most files that a cell can request.
+/// Most files that a cell can request; others are left out.
 const MAX_DECLARED: usize = 256;
 
 impl WorkDir {

@@ -14,11 +14,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// Longest path that is opened, in bytes; the kernel's limit.
+/// Longest path that is opened, in bytes, which is the kernel's limit. A longer one is refused.
 const MAX_PATH: usize = 4095;
-/// Buffer for reading directories.
+/// Size of the buffer for reading directories, in bytes.
 const LISTING_BUFFER: usize = 32 * 1024;
-/// Total size of the paths of directories that wait to be listed.
+/// Most bytes of the paths of directories that wait to be listed. Beyond it directories are left out.
 const MAX_WAITING_PATHS: usize = 8 * 1024 * 1024;
 
 /// Permissions of a created file: its owner only.

@@ -17,8 +17,10 @@ use super::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits
 use super::{SaveCounts, WorkDir, own};
 use crate::sandbox::settings::InterpreterLimits;
 
-/// Limits of copying; deeper than listings, so that programs find their own trees again.
+/// Deepest tree that is copied: deeper than listings, so that programs find their own trees again. What lies deeper is
+/// left out.
 pub(super) const COPIED_DEPTH: usize = 32;
+/// Most entries that are copied; others are left out.
 pub(super) const COPIED_ENTRIES: usize = 65_536;
 /// Directories that are recreated when needed.
 const REMADE: [&[u8]; 2] = [b"__pycache__", b".ipynb_checkpoints"];

@@ -7,7 +7,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use super::{AtStep, StepError, StepResult};
 
-/// More capabilities than any kernel has.
+/// Number of capabilities, more than any kernel has.
 const CAPABILITIES: u32 = 64;
 
 /// Changes from root to this user and group id, without supplementary groups.

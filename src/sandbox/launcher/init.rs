@@ -26,10 +26,11 @@ use super::{
 };
 use crate::sandbox::monitor;
 
-/// Most rounds of killing. Each round ends one generation, and the number of processes is limited.
+/// Most rounds of killing. Each ends one generation, and the number of processes is limited. Processes that are left
+/// after them are given up.
 const MAX_KILL_ROUNDS: usize = 1000;
-/// Time limit of a command. It is shorter than the server's wait for the end of an interpreter, because the socket is
-/// not read meanwhile.
+/// Longest time of a command. After it the command ends where it is. It is shorter than the server's wait for the end
+/// of an interpreter, because the socket is not read meanwhile.
 const COMMAND_LIMIT: Duration = Duration::from_secs(1);
 
 /// Starts the interpreter and runs until it has exited or the server has closed the socket.

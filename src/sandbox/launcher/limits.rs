@@ -9,8 +9,10 @@ use rustix::thread::CpuSet;
 use super::{AtStep, StepResult};
 use crate::sandbox::settings::InterpreterLimits;
 
-/// Lower priority than the server and other programs of the machine.
+/// Number that lowers the priority below that of the server and other programs of the machine.
 const NICE: i32 = 10;
+/// Largest stack of an interpreter, in bytes. Beyond it the process ends.
+/// Tried by `time::time_is_bounded`.
 const STACK: u64 = 8 * 1024 * 1024;
 
 /// Applies the limits to this process and all its descendants.

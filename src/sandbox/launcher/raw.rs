@@ -130,6 +130,7 @@ pub(super) fn unblock_signals() -> io::Result<()> {
 
 /// The version of the kernel's Landlock interface; 0 if there is none.
 pub(crate) fn landlock_version() -> i32 {
+    /// Number of the flag that asks for the version of Landlock.
     const VERSION: u32 = 1;
     // SAFETY: with the version flag the kernel reads neither pointer nor size.
     let version = unsafe {

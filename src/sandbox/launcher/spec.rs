@@ -96,7 +96,7 @@ impl Isolation {
 
 /// The working directory in a private root: the path that models know from hosted interpreters.
 pub(crate) const DATA: &str = "/mnt/data";
-/// The user and group id inside a user namespace.
+/// Number of the user and of the group inside a user namespace.
 pub(crate) const INNER_ID: u32 = 1000;
-/// The descriptor of the worker's control socket.
+/// Number of the descriptor of the worker's control socket.
 pub(crate) const CONTROL_FD: i32 = 3;

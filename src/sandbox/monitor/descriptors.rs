@@ -14,11 +14,12 @@ use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 use super::kernel::MAX_MAPPINGS;
 use super::resident;
 
-/// Most descriptors that are examined; more than the default limits allow.
+/// Most descriptors that are examined, more than the default limits allow; others are left out.
 const MAX_DESCRIPTORS: usize = 32 * 1024;
-/// Most bytes of a list of mapped files; honest programs have shorter ones.
+/// Longest list of mapped files that is read, in bytes; honest programs have shorter ones. With a longer one the
+/// measurement fails.
 const MAX_MAPS: u64 = 8 * 1024 * 1024;
-/// Bytes of a block in `st_blocks`.
+/// Unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
 
 /// How descriptors of other processes are read.

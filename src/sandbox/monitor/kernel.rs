@@ -8,14 +8,19 @@ use rustix::process::Pid;
 
 use super::read;
 
-/// Kernel memory of a lock and of a mapping, rounded up, in bytes.
+/// Memory of a lock in the kernel, rounded up, in bytes.
 const LOCK_BYTES: u64 = 256;
+/// Memory of a mapping in the kernel, rounded up, in bytes.
 const MAPPING_BYTES: u64 = 320;
-/// Most locks and most mappings of an interpreter, whatever its memory limit. An interpreter with the usual packages has no
-/// lock and some 1,500 mappings.
+/// Most locks of an interpreter, whatever its memory limit. With more it is ended. An interpreter with the usual
+/// packages has none.
+/// Tried by `kernel::kernel_memory_is_bounded`.
 const MAX_LOCKS: u64 = 16 * 1024;
+/// Most mappings of an interpreter, whatever its memory limit. With more it is ended. An interpreter with the usual
+/// packages has some 1,500.
+/// Tried by `kernel::kernel_memory_is_bounded`.
 pub(super) const MAX_MAPPINGS: u64 = 256 * 1024;
-/// Most bytes that are read of the list of locks, which holds those of the whole machine.
+/// Most bytes that are read of the list of locks, which holds those of the whole machine; the rest is left out.
 const MAX_LOCK_LIST: u64 = 64 * 1024 * 1024;
 
 /// What the kernel holds for processes besides their memory.

@@ -11,11 +11,11 @@ use super::workspace::{Restart, Slot};
 use super::{PermittedWorker, PlacedWorker, Pool};
 use crate::ids::WorkspaceId;
 
-/// Interval between checks of idle interpreters.
+/// Pause between checks of idle interpreters.
 const REST_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval between deletions of expired saved files.
+/// Pause between deletions of expired saved files.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
-/// Age at which a spare is replaced.
+/// How long a spare is kept before it is replaced.
 const SPARE_MAX_AGE: Duration = Duration::from_secs(600);
 
 impl Pool {

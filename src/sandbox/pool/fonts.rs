@@ -15,7 +15,7 @@ import matplotlib.font_manager
 for path in glob.glob(os.path.join(matplotlib.get_cachedir(), "fontlist-*.json")):
     shutil.copy(path, ".")
 "#;
-/// Time limit; a host may have thousands of fonts.
+/// Longest time for the list of fonts, of which a host may have thousands. After it there is none.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Builds the list in an interpreter that no workspace gets. Gives up when the pool closes.

@@ -32,7 +32,7 @@ const FILES: &str = "files";
 const NOTE: &str = ".note";
 /// How long notes are kept if files are kept for ever.
 const NOTE_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Bytes of a block in `st_blocks`.
+/// Unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
 
 /// The directory of saved files. Cheap to clone.

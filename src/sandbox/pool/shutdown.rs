@@ -14,9 +14,9 @@ use super::workspace::Workspace;
 use crate::ids::WorkspaceId;
 use crate::sandbox::remove::remove_tree;
 
-/// Most workspaces whose files are copied at the same time.
+/// Most workspaces whose files are copied at the same time; the others wait.
 const PARALLEL_SAVES: usize = 8;
-/// How long notes and the deletion of a temporary directory may take after the time limit.
+/// Longest time for notes and the deletion of a temporary directory after the time limit. After it they are left.
 const CLEANUP_LIMIT: Duration = Duration::from_millis(400);
 
 impl Pool {

@@ -18,6 +18,7 @@ use crate::sandbox::{InterpreterError, SandboxError};
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// Longest time that starting the next spare is delayed while the call that took the last spare runs: starting it would
 /// compete with the call for processor time.
+/// Tried by `pool::the_next_spare_is_started_after_the_first_call_or_when_that_takes_long`.
 pub(super) const REFILL_PAUSE: Duration = Duration::from_secs(2);
 
 impl Pool {

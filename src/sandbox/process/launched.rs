@@ -22,9 +22,9 @@ use crate::sandbox::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
 use crate::sandbox::launcher_socket::{KillHandle, LauncherSocket};
 use crate::sandbox::{OutputStream, SandboxError};
 
-/// Time limit for the steps before Python starts.
+/// Longest time for the steps before Python starts. After it the start fails.
 const LAUNCH_LIMIT: Duration = Duration::from_secs(20);
-/// Time limit for killing and reaping all processes.
+/// Longest time for killing and reaping all processes. After it the launcher is killed.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// A launcher and its interpreter.

@@ -21,11 +21,13 @@ use crate::sandbox::OutputStream;
 use crate::sandbox::output::OutputBuffer;
 use crate::sandbox::relay_protocol::{self, FileReply, FileRequest, RelayDecoder, RelayMessage};
 
-/// Time limit of a file request.
+/// Longest time of a file request. After it the interpreter counts as lost.
 const REPLY_LIMIT: Duration = Duration::from_secs(20);
-/// Time limit for ending the interpreter.
+/// Longest time for ending the interpreter. After it the interpreter counts as lost.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// Time that the command has to end after its stdin is closed, then after SIGTERM, then after SIGKILL.
+/// How long the command has to end after its stdin is closed, then after SIGTERM, then after SIGKILL. Then it is given
+/// up.
+/// Tried by `ending::a_command_that_will_not_end_is_killed`.
 const END_STEPS: [(Option<Signal>, Duration); 3] = [
     (None, Duration::from_secs(2)),
     (Some(Signal::TERM), Duration::from_secs(1)),
@@ -33,9 +35,9 @@ const END_STEPS: [(Option<Signal>, Duration); 3] = [
 ];
 /// Most bytes of events that are queued while a reply is awaited; further output is dropped.
 const MAX_QUEUED_BYTES: usize = 1024 * 1024;
-/// Most bytes that are read without waiting.
+/// Most bytes that are read without waiting; the rest is left.
 const MAX_TAKEN: usize = 4 * 1024 * 1024;
-/// Bytes of the command's own stderr that are kept.
+/// Most bytes of the command's own stderr that are kept; the middle of more is left out.
 const KEPT_STDERR: usize = 8 * 1024;
 
 /// A command and its relay.

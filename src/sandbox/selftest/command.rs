@@ -13,7 +13,7 @@ use crate::sandbox::settings::Settings;
 use crate::sandbox::worker::Worker;
 use crate::sandbox::{Cell, IsolationReport, OutputStream, SandboxError};
 
-/// Most bytes of an interpreter's answer.
+/// Most bytes of an interpreter's answer; further output is left out.
 const MAX_ANSWER: usize = 1024 * 1024;
 
 /// Starts an interpreter through the command and tests it.

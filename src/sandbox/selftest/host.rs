@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-/// Longest path of a socket, in bytes; the kernel's limit.
+/// Longest path of a socket, in bytes, which is the kernel's limit. Another directory is used where the path would be
+/// longer.
+/// Tried by `host::the_socket_can_be_reached_however_long_the_path_of_the_directory_is`.
 const MAX_SOCKET_PATH: usize = 107;
 /// The directory of the socket if its path would be too long.
 const SHORT_DIRECTORY: &str = "/tmp";

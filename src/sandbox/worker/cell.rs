@@ -12,13 +12,15 @@ use crate::sandbox::process::{ProcessEvent, ProcessExit};
 use crate::sandbox::worker_protocol::{self, Violation, WorkerMessage};
 use crate::sandbox::{Cell, CellEnd, CellOutcome, OutputListener, OutputStream, ResourceLimit};
 
-/// Time that code has to end after the first interrupt.
+/// Longest time that code has to end after the first interrupt. After it the interpreter is ended.
+/// Tried by `time::time_is_bounded`.
 const GRACE: Duration = Duration::from_secs(2);
-/// Interval between interrupts.
+/// Pause between interrupts.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(200);
-/// Protocol violations of one cell before the interpreter is ended.
+/// Most protocol violations of one cell. With the last one the interpreter is ended.
+/// Tried by `hostile::forged_frames_and_garbage_end_the_interpreter_and_nothing_else`.
 const MAX_VIOLATIONS: u32 = 3;
-/// Most frames of one cell.
+/// Most frames of one cell. With the last one the interpreter is ended.
 const MAX_FRAMES: u32 = 100_000;
 
 /// A running cell.

@@ -15,7 +15,7 @@ use crate::sandbox::process::Process;
 use crate::sandbox::settings::InterpreterLimits;
 use crate::sandbox::{FileContent, FileRange, InterpreterError, WorkFile, WorkingFile};
 
-/// Time limit for exchanging files with a relay.
+/// Longest time for exchanging files with a relay. After it the exchange fails.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(60);
 
 /// How the working files are accessed.

@@ -10,7 +10,8 @@ use tokio::task::spawn_blocking;
 
 use crate::sandbox::plan::Reservation;
 
-/// Time that a launcher has to end everything after its socket is closed, before it is killed.
+/// Longest time that a launcher has to end everything after its socket is closed. After it the launcher is killed.
+/// Tried by `reservation::a_place_is_kept_until_the_launcher_has_ended`.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// A reservation and the launcher whose exit releases it. Must be dropped after the launcher's socket; dropping it

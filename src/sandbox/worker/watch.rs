@@ -21,13 +21,14 @@ use crate::sandbox::plan::Reservation;
 use crate::sandbox::process::launched::LaunchedProcess;
 use crate::sandbox::settings::Settings;
 
-/// Interval between measurements while a call runs.
+/// Pause between measurements while a call runs.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval between calls, when all processes are suspended.
+/// Pause between measurements between calls, when all processes are suspended.
+/// Tried by `unseen::limits_hold_when_no_cell_runs`.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
-/// During a call, disk, descriptors, locks and mappings are measured once per this many measurements of memory.
+/// How often disk, descriptors, locks and mappings are measured during a call: once in so many measurements of memory.
 const THOROUGH_EVERY: u32 = 12;
-/// Assumed kernel memory of a socket, in bytes, if the kernel's setting cannot be read.
+/// Memory of a socket in the kernel, in bytes, if the kernel's setting cannot be read.
 const SOCKET_BYTES: u64 = 208 * 1024;
 
 /// A task that watches an interpreter; stops when dropped.

@@ -3,9 +3,11 @@
 //! Only PNG and JPEG are accepted. SVG can contain scripts; GIF and WebP are unusual for figures, and every further
 //! format exposes one more decoder of the client to hostile bytes.
 
-/// Longest side in pixels.
+/// Longest side of an image, in pixels; a larger image is refused.
+/// Tried by `picture::everything_else_is_refused_with_a_reason`.
 const MAX_SIDE: u32 = 16_384;
-/// Most pixels.
+/// Most pixels of an image; a larger one is refused.
+/// Tried by `picture::everything_else_is_refused_with_a_reason`.
 const MAX_PIXELS: u64 = 64 * 1024 * 1024;
 
 const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";

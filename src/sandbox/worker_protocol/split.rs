@@ -4,7 +4,8 @@ use bytes::{Buf, BytesMut};
 
 use super::{MAX_FRAME_BYTES, Violation};
 
-/// An empty buffer with more capacity than this is freed.
+/// Largest empty buffer that is kept, in bytes; a larger one is freed.
+/// Tried by `worker_protocol::the_longest_frame_is_held_and_then_given_back`.
 pub(super) const MAX_IDLE_BUFFER: usize = 256 * 1024;
 
 /// Splits a stream. After each [`Splitter::push`], call [`Splitter::next`] until it returns `None`. Holds one frame and

@@ -2,9 +2,11 @@
 //!
 //! Unicode characters and leading dots are kept, as in `.gitignore`.
 
-/// Longest name in bytes; the limit of common file systems.
+/// Longest name in bytes, the limit of common file systems; a longer one is cut.
+/// Tried by `name::long_names_keep_their_ending`.
 const MAX_BYTES: usize = 255;
 /// Longest extension that is kept when a name is shortened, in bytes, with its dot.
+/// Tried by `name::long_names_keep_their_ending`.
 const MAX_ENDING_BYTES: usize = 32;
 /// The name of a file without a usable name.
 const DEFAULT_NAME: &str = "file";

@@ -9,8 +9,9 @@ use super::{FileError, FileStore};
 
 /// How often leftovers are looked for while others use the storage.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
-/// Age from which an unfinished file, or a blob without a row, is a leftover although others use the storage. No upload takes
+/// How long an unfinished file, or a blob without a row, is no leftover while others use the storage. No upload takes
 /// that long, and the clocks of two machines do not differ that much.
+/// Tried by `file_storage::leftovers_of_others_are_removed_after_a_day`.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl FileStore {

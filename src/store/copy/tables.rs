@@ -34,7 +34,7 @@ pub(in crate::store) enum RowSource {
     Messages,
 }
 
-/// Most rows of one batch.
+/// Most rows of one batch; others follow.
 const BATCH_ROWS: usize = 512;
 /// Most bytes of one batch, but for a single row.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;

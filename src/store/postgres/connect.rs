@@ -14,22 +14,23 @@ use super::super::{StorageFull, StoreError};
 use super::url::PostgresUrl;
 use crate::ids::Owner;
 
-/// Connections that large statements do not get, where there are more: one for small statements, and the one on which
+/// Number of connections that large statements do not get, where there are more: one for small statements, and the one on which
 /// announcements are listened to.
 const KEPT: u32 = 2;
 
-/// Longest wait for a connection, a new one included.
+/// Longest wait for a connection, a new one included. After it the operation fails.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long a statement is tried again after its connection was lost.
 const RETRY_LIMIT: Duration = Duration::from_secs(5);
-/// Pause before a further attempt.
+/// Pause before a statement is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time of one statement with all its attempts: a lease that was renewed 10 seconds before lives as long. The server is
 /// told to end it 2 seconds earlier.
+/// Tried by `replicas::faults::connections_that_fall_silent_are_given_up_and_stop_no_stream`.
 pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
-/// Without use for so long, a connection is checked before it is used.
+/// Longest time without use after which a connection is used unchecked.
 const IDLE_CHECK: Duration = Duration::from_secs(20);
-/// Longest wait for the answer to that check.
+/// Longest wait for the answer to that check. After it the connection is closed.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The settings of each connection: bounds for statements, for waits for locks, and for transactions that were left open.

@@ -13,7 +13,7 @@ use super::connect::{column, signed, text_column, text_of, unsigned};
 use super::sessions::session_id;
 use crate::ids::{FileId, Owner, SessionId};
 
-/// Most blobs returned at once.
+/// Most blobs returned at once; others follow.
 const BATCH: i64 = 100;
 
 /// The columns of a [`StoredFile`], with the oldest session that uses it.

@@ -21,7 +21,7 @@ use super::connect::{
 use super::migrate;
 use super::url::PostgresUrl;
 
-/// The number of the advisory lock that a copy holds.
+/// Number of the advisory lock that a copy holds.
 const LOCK: i64 = 0x6c6f_6f70_636f_7079;
 /// How many seconds a copy waits for the end of an interrupted one: the server may still execute its last statement.
 const LOCK_WAIT: &str = "SET lock_timeout = '15s'";

@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use super::super::StoreError;
 use super::connect::{DatabasePool, column, execute, failed};
 
-/// Longest time of all migrations, the wait for another process included.
+/// Longest time of all migrations, the wait for another process included. After it the start fails.
 const LIMIT: Duration = Duration::from_secs(600);
-/// The number of the advisory lock.
+/// Number of the advisory lock.
 const LOCK: i64 = 0x6c6f_6f70_7772_6967;
 
 /// The SQL of each version, from 1. It must not change after a release.

@@ -17,9 +17,9 @@ use crate::ids::{Owner, SessionId};
 
 /// How long a measurement is used.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest wait for the eviction that another write has started.
+/// Longest wait for the eviction that another write has started. Then this write evicts as well.
 const EVICTION_WAIT: Duration = Duration::from_secs(5);
-/// Most sessions that are looked up at once for an eviction.
+/// Most sessions that are looked up at once for an eviction; others follow.
 const EVICTION_BATCH: i64 = 64;
 
 /// At least the bytes of all rows, as far as this process knows.

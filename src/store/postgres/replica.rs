@@ -11,9 +11,9 @@ use super::Postgres;
 use super::connect::{column, signed};
 use crate::ids::{Owner, RunId, SessionId};
 
-/// Pause after a failed renewal, at most.
+/// Longest pause after a failed renewal.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for each step of closing.
+/// Longest wait for each step of closing. After it the step is given up.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 impl Postgres {

@@ -18,7 +18,7 @@ use super::sweep::BATCH;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::parted::PartedText;
 
-/// How often a key is asked for that expires or is released meanwhile.
+/// Most attempts to claim a key that expires or is released meanwhile. After them the request fails.
 const CLAIMS: usize = 5;
 
 impl Postgres {

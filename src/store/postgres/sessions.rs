@@ -16,9 +16,9 @@ use super::connect::{column, signed, text_column, unsigned};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::message::Message;
 
-/// Most entries of one page.
+/// Most entries of one page; others are on the next one.
 const MAX_PAGE: usize = 1000;
-/// The index of the first instruction.
+/// Number of the first instruction.
 const INSTRUCTIONS_START: i64 = -(1 << 32);
 
 impl Postgres {

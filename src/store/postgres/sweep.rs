@@ -10,7 +10,7 @@ use super::connect::Statement;
 use super::runs::micros;
 use crate::ids::Owner;
 
-/// Most rows deleted with one statement.
+/// Most rows deleted with one statement; others follow.
 pub(super) const BATCH: i64 = 500;
 
 impl Postgres {

@@ -9,9 +9,9 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
-/// Most connections of one process, where the URL names no other number.
+/// Default number of connections of one process, where the URL names no other.
 const DEFAULT_POOL: u32 = 10;
-/// How long a lease outlives its last renewal, where the URL names no other time.
+/// How long a lease outlives its last renewal, where the URL names no other time. Then another process may take it.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// The parameters that libpq knows and the driver reads.

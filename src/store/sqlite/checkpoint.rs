@@ -15,16 +15,18 @@ use super::connections::{Connections, Database, Executor, StatementError};
 use super::size::Extent;
 use crate::ids::Owner;
 
-/// The approximate size of the log, in bytes, at which a checkpoint starts.
+/// Largest log, in bytes and approximately, at which a checkpoint starts.
+/// Tried by `sqlite::file::the_log_is_written_back_while_the_store_is_open`.
 const LOG_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of pages that a write changes besides its new data: the session's row, its two indexes, the messages.
+/// Size of the pages that a write changes besides its new data, in bytes: the session's row, its two indexes, the
+/// messages.
 const BYTES_PER_WRITE: usize = 24 * 1024;
 /// How long there must be no write before a checkpoint of a small log.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// Most passes beside the writer. Each writes back what was written during the one before it.
 const MOST_PASSES: u32 = 6;
-/// So many frames, of a page each, are left to the writer's connection.
+/// Most frames, of a page each, that are left to the writer's connection.
 const FEW_FRAMES: i64 = 64;
 
 /// Starts the checkpoints of a file.

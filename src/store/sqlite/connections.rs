@@ -17,14 +17,18 @@ use super::super::StoreError;
 use super::super::shares::{ConnectionShare, ConnectionShares, StatementSize};
 use crate::ids::Owner;
 
-/// Connections that only small statements get, where there are more.
+/// Number of connections that only small statements get, where there are more.
 const KEPT: u32 = 1;
 /// Longest wait for a connection; after it the operation fails. A checkpoint holds the writer's connection while it syncs the
 /// disk, which takes many seconds on a machine that writes much else.
+/// Tried by `connections::a_write_waits_while_the_disk_is_slow`.
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
-/// Longest wait of a blocking thread for the file lock of another process, such as a backup.
+/// Longest wait of a blocking thread for the file lock of another process, such as a backup. After it the operation
+/// fails.
+/// Tried by `store::a_file_that_another_process_has_locked_stops_nothing_but_its_own_writes`.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
-/// Capacity of the statement cache of each connection; more than the number of statements.
+/// Most statements that a connection keeps prepared; there are fewer.
+/// Tried by `connections::a_statement_is_prepared_once_whatever_its_parameters`.
 const PREPARED_STATEMENTS: usize = 128;
 
 /// Where a statement runs, which decides how many rows and bytes it may access.

@@ -15,7 +15,7 @@ use super::size::Extent;
 use super::write::{HIDDEN, SessionRow};
 use crate::openai::message::Message;
 
-/// The index of the first instruction. The others follow it; the first message has the index 0.
+/// Number of the first instruction. The others follow it; the first message has the number 0.
 pub(super) const INSTRUCTIONS_START: i64 = -(1 << 32);
 
 /// New instructions as they are stored.

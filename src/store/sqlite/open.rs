@@ -12,7 +12,7 @@ use super::migrate::migrate;
 use super::reserve::DiskReserve;
 use super::{expiry, runs, sweep};
 
-/// Connections for reads. Reads take well under a millisecond, so more connections would not increase throughput.
+/// Most connections for reads. Reads take well under a millisecond, so more connections would not increase throughput.
 const READERS: u32 = 4;
 
 /// An open database.

@@ -9,13 +9,15 @@ use super::shared::Segment;
 use super::size::{CHUNK, Extent};
 use super::write::count;
 
-/// Longest text in a row of `messages`, in bytes.
+/// Longest text in a row of `messages`, in bytes. A longer one is stored in pieces.
+/// Tried by `sqlite::runs::no_row_that_is_passed_in_a_search_is_long`.
 pub(super) const LONGEST_IN_ROW: usize = 16 * 1024;
 /// Size of a piece, in bytes. SQLite copies each, so a larger one would only take more memory.
 pub(super) const PIECE: usize = 64 * 1024;
-/// Most pieces of one transaction.
+/// Most pieces of one transaction; others follow.
+/// Tried by `transactions::no_operation_on_a_long_message_is_one_long_transaction`.
 pub(super) const MOST_PIECES: usize = CHUNK.bytes / PIECE;
-/// The texts of a message: its JSON, view, whole text and sources.
+/// Number of the texts of a message: its JSON, view, whole text and sources.
 pub(super) const FIELDS: usize = 4;
 
 /// A place among the messages of a session.

@@ -29,9 +29,9 @@ pub(super) struct WriteContext<'a> {
 
 /// How long a measurement of the free disk space is used.
 const DISK_CHECK: Duration = Duration::from_secs(2);
-/// Longest wait for the eviction that another write has started.
+/// Longest wait for the eviction that another write has started. Then this write evicts as well.
 const EVICTION_WAIT: Duration = Duration::from_secs(5);
-/// Most sessions that are looked up at once for an eviction.
+/// Most sessions that are looked up at once for an eviction; others follow.
 const EVICTION_BATCH: usize = 64;
 
 /// Whether a write that exceeds the total limit may still be followed by an eviction.

@@ -19,7 +19,7 @@ use super::write::count;
 use crate::ids::{Owner, SessionId};
 use crate::openai::message::Message;
 
-/// Most entries of one page.
+/// Most entries of one page; others are on the next one.
 const MAX_PAGE: usize = 1000;
 /// Where a read starts.
 #[derive(Debug, Clone, Copy)]

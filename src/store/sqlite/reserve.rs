@@ -9,11 +9,11 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::Sqlite;
 
-/// The size of the reserve, in bytes: what the log of many deletions takes.
+/// Size of the reserve, in bytes: what the log of many deletions takes.
 const BYTES: u64 = 8 * 1024 * 1024;
-/// The reserve is given up if less than this is free, in bytes: a few writes.
+/// Threshold of free space below which the reserve is given up, in bytes: a few writes.
 const SCARCE: u64 = 1024 * 1024;
-/// The reserve is made if at least this is free, in bytes, so that it takes nothing that turns need.
+/// Threshold of free space from which on the reserve is made, in bytes, so that it takes nothing that turns need.
 const AMPLE: u64 = 8 * BYTES;
 
 /// The reserve of a database file.

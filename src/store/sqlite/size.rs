@@ -9,12 +9,15 @@ pub(super) struct Extent {
     pub(super) bytes: usize,
 }
 
-/// The limit of a statement that runs in a task; it takes well under a millisecond.
+/// Most rows and bytes of a statement that runs in a task; it takes well under a millisecond. A larger one runs on
+/// another thread.
+/// Tried by `sqlite::limits::short_statements_run_in_the_task_and_long_ones_do_not`.
 pub(super) const TASK_LIMIT: Extent = Extent {
     rows: 64,
     bytes: 256 * 1024,
 };
-/// The limit of one transaction, which holds the writer for a few milliseconds.
+/// Most rows and bytes of one transaction, which holds the writer for a few milliseconds; others follow.
+/// Tried by `sqlite::forks::a_large_session_does_not_hold_up_writes_of_another_owner`.
 pub(super) const CHUNK: Extent = Extent {
     rows: 512,
     bytes: 2 * 1024 * 1024,

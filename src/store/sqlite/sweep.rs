@@ -15,7 +15,7 @@ use super::transaction::begin;
 use super::write::{HIDDEN, SessionRow, count};
 use crate::ids::{Owner, SessionId};
 
-/// Most expired sessions hidden in one transaction.
+/// Most expired sessions hidden in one transaction; others follow.
 const EXPIRE_BATCH: u64 = 64;
 
 impl Sqlite {

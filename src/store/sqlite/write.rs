@@ -19,8 +19,9 @@ use crate::ids::{Owner, RunId, SessionId};
 /// cannot have this name, because configured names have no control characters.
 pub(super) const HIDDEN: &str = "\u{1}hidden";
 
-/// For so many microseconds the later writes of a run leave the indexed time of its session as it is. A write that changes it
-/// rewrites a page of each of four indexes.
+/// How long the later writes of a run leave the indexed time of its session as it is, in microseconds. A write that
+/// changes it rewrites a page of each of four indexes.
+/// Tried by `sqlite::runs::the_later_writes_of_a_run_leave_the_indexed_time_for_a_while`.
 const TOUCH_INTERVAL: i64 = 10_000_000;
 
 /// The outcome of a change.

@@ -26,11 +26,12 @@ use super::stdio::Ending;
 use super::watched::ProgressSink;
 use crate::tools::ToolInvocation;
 
-/// Most pages of a list of tools.
+/// Most pages of a list of tools; the others are left out.
+/// Tried by `hostile::endless_pages_and_floods_of_tools_are_cut`.
 const MAX_PAGES: usize = 100;
-/// How long a notification may take to be sent.
+/// How long a notification may take to be sent. After it the notification is dropped.
 const NOTIFY_LIMIT: Duration = Duration::from_secs(5);
-/// How long a connection may take to end.
+/// How long a connection may take to end. After it the connection is dropped.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 /// Why a call is cancelled, as the server is told.
 const CANCELLED: &str = "nobody waits for the result any more";

@@ -201,6 +201,7 @@ impl Connector {
 
 fn http_config(endpoint: &McpEndpoint, max_bytes: usize) -> StreamableHttpClientTransportConfig {
     /// Longest delay before a broken stream is opened again.
+    /// Tried by `protocol::streams_that_end_at_once_are_opened_again_with_pauses_only`.
     const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(30);
     let mut backoff = rmcp::transport::common::client_side_sse::ExponentialBackoff::default();
     backoff.max_delay = Some(MAX_RECONNECT_DELAY);

@@ -9,7 +9,7 @@ use rmcp::transport::DynamicTransportError;
 use super::http::HttpError;
 use crate::net::certificate_remedy;
 
-/// Longest error text of a server that is passed on, in bytes.
+/// Longest error text of a server that is passed on, in bytes; a longer one is cut.
 const MAX_TEXT_BYTES: usize = 2048;
 
 /// Why a request failed.

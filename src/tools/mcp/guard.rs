@@ -24,13 +24,13 @@ pub const MCP_GUARD: &str = "mcp-guard";
 /// arguments follow.
 pub const MCP_EXEC: &str = "mcp-exec";
 
-/// How long a server may take to end after SIGTERM.
+/// How long a server may take to end after SIGTERM. After it the server is killed.
 const TERM_LIMIT: Duration = Duration::from_millis(500);
-/// How long killed processes may take to be gone.
+/// How long killed processes may take to be gone. After it they are given up.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 /// Pause between two looks at processes that have been killed.
 const KILLED_PAUSE: Duration = Duration::from_millis(5);
-/// The exit status for a program that cannot be started, as shells have it.
+/// Number of the exit status for a program that cannot be started, as shells have it.
 pub(super) const NOT_STARTED: u8 = 127;
 
 /// Starts the program of the arguments and stays until it has ended and nothing of it is left.

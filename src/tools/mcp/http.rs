@@ -23,10 +23,12 @@ use crate::ids::Owner;
 use crate::tools::settings::mcp::McpEndpoint;
 use crate::web::fetch::GuardedHosts;
 
-/// Shortest and longest pause, in milliseconds, that a server can ask for before a stream is opened again.
+/// Shortest pause that a server can ask for before a stream is opened again, in milliseconds.
+/// Tried by `protocol::streams_that_end_at_once_are_opened_again_with_pauses_only`.
 const MIN_RETRY_MS: u64 = 500;
+/// Longest pause that a server can ask for before a stream is opened again, in milliseconds.
 const MAX_RETRY_MS: u64 = 30_000;
-/// Longest id of an event, in bytes, that is sent back.
+/// Longest id of an event that is sent back, in bytes; a longer one counts as none.
 const MAX_EVENT_ID_BYTES: usize = 1024;
 
 type EventStream = BoxStream<'static, Result<Sse, SseError>>;

@@ -22,7 +22,7 @@ use crate::tools::ToolInvocation;
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Shortest time between two looks for idle connections.
 const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(50);
-/// How long nothing is started for an owner after a start that failed.
+/// How long nothing is started for an owner after a start that failed. Calls fail meanwhile.
 const FAILED_PAUSE: Duration = Duration::from_secs(2);
 
 /// The connections of owners.

@@ -6,11 +6,12 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 use super::pace::{MESSAGE_BYTES, Pace};
 
-/// Bytes that are read at once.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 64 * 1024;
-/// Largest buffer that is kept for the next line.
+/// Largest buffer that is kept for the next line, in bytes; a larger one is freed.
 const KEPT_BYTES: usize = 256 * 1024;
-/// Longest id of a message that is too long, in bytes.
+/// Longest id of a message that is too long, in bytes; a longer id is cut.
+/// Tried by `line::the_id_of_a_line_that_is_too_long_is_found_wherever_it_stands`.
 const MAX_ID_BYTES: usize = 64;
 
 /// Reads lines. Cancel safe: a line that has been read in part is continued.

@@ -19,24 +19,29 @@ pub(super) struct ListLimits {
     bytes: usize,
 }
 
-/// Of a server of the settings.
+/// Most tools and bytes of the list of a server of the settings; the others are left out.
+/// Tried by `hostile::endless_pages_and_floods_of_tools_are_cut`.
 pub(super) const CONFIGURED: ListLimits = ListLimits {
     tools: 1000,
     bytes: 4 * 1024 * 1024,
 };
-/// Of a server of a request. Its list is kept as long as its connection.
+/// Most tools and bytes of the list of a server of a request, which is kept as long as its connection; the others are
+/// left out.
+/// Tried by `limits::the_list_of_a_declared_server_is_bounded`.
 pub(super) const REQUESTED: ListLimits = ListLimits {
     tools: 200,
     bytes: 512 * 1024,
 };
 
-/// Longest name of a tool, in bytes.
+/// Longest name of a tool, in bytes. A tool with a longer one is left out.
+/// Tried by `hostile::huge_and_malformed_tools_are_left_out_and_the_others_stay`.
 const MAX_NAME_BYTES: usize = 256;
-/// Largest schema of one tool, in bytes.
+/// Largest schema of one tool, in bytes. A tool with a larger one is left out.
+/// Tried by `hostile::huge_and_malformed_tools_are_left_out_and_the_others_stay`.
 const MAX_SCHEMA_BYTES: usize = 256 * 1024;
-/// Longest instructions of a server, in bytes.
+/// Longest instructions of a server, in bytes; the rest is cut.
 const MAX_INSTRUCTIONS_BYTES: usize = 2048;
-/// Longest description, in bytes.
+/// Longest description, in bytes; the rest is cut.
 const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 
 /// What a server has said of itself and its tools.

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::ids::hex;
 use crate::tools::set::MAX_NAME_CHARS;
 
-/// Characters of the digest that tells names apart that are too long.
+/// Size of the digest that tells names apart that are too long, in characters.
 const DIGEST_CHARS: usize = 8;
 
 /// The prefix of a server's tools: its name, with what model servers refuse replaced, and two underscores.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-/// How long a call waits for the list that it has changed. Lists are read at most once a second.
+/// How long a call waits for the list that it has changed. Lists are read at most once a second. After it the turn goes
+/// on with the list that there is.
 const LIST_WAIT: Duration = Duration::from_secs(3);
 
 /// The news of a connection.

@@ -22,7 +22,7 @@ use super::failure::RequestFailure;
 use crate::tools::settings::mcp::McpOAuth;
 use crate::web::SetupError;
 
-/// Longest time until there is a token, discovery included.
+/// Longest time until there is a token, discovery included. After it the call fails.
 const TOKEN_LIMIT: Duration = Duration::from_secs(8);
 /// Longest time for which a token is taken to be valid.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -36,9 +36,10 @@ const REFUSALS: [&str; 7] = [
     "unsupported_grant_type",
     "invalid_request",
 ];
-/// A token is replaced this long before it expires, or after half of its time if that is less.
+/// How long before its end a token is replaced, or after half of its time if that is less.
+/// Tried by `oauth::a_token_is_replaced_before_it_expires`.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
-/// How long no token is asked for after a failure.
+/// How long no token is asked for after a failure. Calls fail meanwhile.
 const FAILED_PAUSE: Duration = Duration::from_secs(2);
 
 /// The access tokens for one server. All its connections share one token.

@@ -10,11 +10,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// What a message takes of the allowance beside its bytes.
+/// Weight of a message in the allowance, beside its bytes.
 pub(super) const MESSAGE_BYTES: usize = 500;
-/// By how much the allowance grows within a millisecond.
+/// How many bytes the allowance grows by within a millisecond; a server that sends more waits.
+/// Tried by `pace::a_burst_is_read_at_once_and_a_flood_at_the_pace`.
 const BYTES_PER_MILLISECOND: u64 = 1000;
-/// How many of the largest answers the allowance suffices for at most.
+/// Most answers of the largest size that the allowance suffices for; more is read at the pace.
+/// Tried by `pace::a_burst_is_read_at_once_and_a_flood_at_the_pace`.
 const MAX_ANSWERS: u32 = 4;
 /// How much of an allowance reading waits for once there is none, as the time in which it grows by this.
 const STEP: Duration = Duration::from_millis(100);

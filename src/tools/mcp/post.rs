@@ -28,7 +28,8 @@ const SESSION_ID: &str = "mcp-session-id";
 const LAST_EVENT_ID: &str = "last-event-id";
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
-/// Most bytes of the body of an error that are told.
+/// Most bytes of the body of an error that are told; the rest is left out.
+/// Tried by `table::a_failure_over_http_says_what_the_server_said_without_credentials`.
 const MOST_SAID: usize = 1024;
 /// Longest wait for the body of an error. The status is known, and is told in any case.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);

@@ -17,15 +17,18 @@ use super::pace::{MESSAGE_BYTES, Pace};
 use crate::ids::Owner;
 use crate::tools::settings::mcp::{McpCommand, OWNER_PLACEHOLDER};
 
-/// How long a server may take to end once its standard input is closed.
+/// How long a server may take to end once its standard input is closed. After it the guard ends it.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
-/// How long the guard may take to end a server that does not end by itself.
+/// How long the guard may take to end a server that does not end by itself. After it the log says that the process does
+/// not end.
 const GUARD_LIMIT: Duration = Duration::from_secs(2);
-/// Longest line of standard error that is logged, in bytes.
+/// Longest line of standard error that is logged, in bytes; the rest is another line.
+/// Tried by `hostile::servers_that_never_stop_printing_harm_no_other_and_take_no_memory`.
 const MAX_LINE_BYTES: usize = 1024;
-/// Most lines of standard error that are logged per interval.
+/// Most lines of standard error that are logged per interval; the others are counted.
+/// Tried by `hostile::servers_that_never_stop_printing_harm_no_other_and_take_no_memory`.
 const MAX_LINES: u32 = 50;
-/// The interval.
+/// How long the interval of lines on standard error lasts.
 const LINES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The process of a server. When this is dropped, the guard ends the process.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::tools::webhook::parts::{decode_base64, file_base_name, image, is_media_type};
 use crate::tools::{OutputStatus, ToolFile, ToolOutput};
 
-/// Most images, and most files, of one result.
+/// Most images, and most files, of one result. A note counts the others.
 const MAX_ENTRIES: usize = 100;
 /// The media type of content that has none.
 const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";

@@ -13,9 +13,11 @@ use url::Url;
 
 use super::oauth::Tokens;
 
-/// Shorter texts are no secrets, and occur by chance.
+/// Shortest text that is a secret, in bytes; shorter ones occur by chance.
+/// Tried by `secrets::parts_of_headers_and_of_a_url_are_hidden`.
 const MIN_BYTES: usize = 6;
-/// Shorter segments of a path are names.
+/// Shortest segment of a path that is a secret, in bytes; shorter ones are names.
+/// Tried by `secrets::parts_of_headers_and_of_a_url_are_hidden`.
 const MIN_SEGMENT_BYTES: usize = 16;
 /// Stands in place of a secret.
 const HIDDEN: &str = "[hidden]";

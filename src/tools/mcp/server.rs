@@ -22,19 +22,19 @@ use crate::net::Backoff;
 use crate::tools::ToolInvocation;
 use crate::tools::settings::mcp::{McpScope, McpServerSettings, McpTransport};
 
-/// Delays before a server is started again.
+/// Pause before a server is started again, growing with each failure.
 const RESTARTS: Backoff = Backoff {
     base: Duration::from_millis(250),
     max: Duration::from_secs(60),
     jitter: 0.25,
 };
-/// A connection that lasted this long, or has answered a call, is followed by the shortest delay.
+/// Shortest time of a connection that is followed by the shortest delay, if it has answered no call.
 const STABLE: Duration = Duration::from_secs(30);
-/// How long a call waits for a server that is being started.
+/// How long a call waits for a server that is being started. After it the call fails.
 const START_WAIT: Duration = Duration::from_secs(5);
 /// How often a server behind a URL is asked whether it is there. The end of a process is seen at once.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
-/// How long it may take to answer.
+/// How long a server may take to answer a ping. After it the connection is closed.
 const PING_LIMIT: Duration = Duration::from_secs(10);
 /// Shortest time between two lists, however often a server says that its list has changed.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);

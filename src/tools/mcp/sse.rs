@@ -28,11 +28,13 @@ use super::stdio::Ending;
 use crate::sse::{SseDecoder, SseError, SseEvent};
 use crate::tools::settings::mcp::McpEndpoint;
 
-/// Most events before the one that names the endpoint.
+/// Most events before the one that names the endpoint. After them the server is not used.
+/// Tried by `sse::a_hostile_stream_gets_no_credentials_elsewhere_and_no_memory`.
 const MAX_EARLY_EVENTS: usize = 16;
-/// Longest URL of the endpoint, in bytes.
+/// Longest URL of the endpoint, in bytes. With a longer one the server is not used.
+/// Tried by `sse::an_endpoint_is_of_the_origin_of_its_server`.
 const MAX_ENDPOINT_BYTES: usize = 4096;
-/// How long the server may take to take a message.
+/// How long the server may take to take a message. After it the call fails.
 const POST_LIMIT: Duration = Duration::from_secs(30);
 
 /// A connection of this transport.

@@ -18,7 +18,7 @@ use super::message::{self, ServerMessage};
 use super::pace::Pace;
 use super::process::{GuardedProcess, ServerPipes};
 
-/// How long a server may take to read a message.
+/// How long a server may take to read a message. After it the connection is closed.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a connection ended, once it has; empty until then.

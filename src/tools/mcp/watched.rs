@@ -19,13 +19,15 @@ use super::pace::Pace;
 use super::secrets::Secrets;
 use crate::tools::{ProgressSender, ToolProgress};
 
-/// Most requests of a server that are not answered yet.
+/// Most requests of a server that are not answered yet. With one more its connection is closed.
 const MAX_OPEN_REQUESTS: usize = 64;
-/// Reports of progress of one call that are passed on at once; further ones at intervals.
+/// Most reports of progress of one call that are passed on at once; further ones at intervals.
+/// Tried by `hostile::endless_progress_and_repeated_ids_do_no_harm`.
 const PROGRESS_BURST: u32 = 100;
-/// The interval.
+/// Pause between further reports of progress; those in between are left out.
+/// Tried by `hostile::endless_progress_and_repeated_ids_do_no_harm`.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest text of a report of progress, in bytes.
+/// Longest text of a report of progress, in bytes; a longer one is cut.
 const MAX_PROGRESS_BYTES: usize = 1024;
 
 /// Where the progress of a request goes; an extension of the request, which is not sent.

@@ -4,11 +4,14 @@ use serde_json::{Map, Value};
 
 use crate::tools::ToolError;
 
-/// Longest code of one call, in bytes.
+/// Longest code of one call, in bytes. The model is asked to send it in several.
+/// Tried by `arguments::outputs_are_names_or_objects_and_others_are_told`.
 const MAX_CODE_BYTES: usize = 1024 * 1024;
-/// Most files that one call may request.
+/// Most files that one call may request. The model is asked for fewer.
+/// Tried by `python::arguments::outputs_are_names_or_objects_and_others_are_told`.
 const MAX_OUTPUTS: usize = 20;
-/// Longest path, in bytes.
+/// Longest path, in bytes; a longer one is refused.
+/// Tried by `python::arguments::names_that_lead_out_of_the_working_directory_are_no_paths`.
 const MAX_PATH_BYTES: usize = 512;
 
 /// Arguments of `execute_python`.

@@ -125,8 +125,11 @@ pub(super) fn limit_texts(limits: &InterpreterLimits) -> [String; 3] {
 
 /// Formats a number of bytes in whole KiB, MiB or GiB.
 pub(super) fn size(bytes: u64) -> String {
+    /// Unit of sizes: a kibibyte.
     const KIB: u64 = 1024;
+    /// Unit of sizes: a mebibyte.
     const MIB: u64 = 1024 * KIB;
+    /// Unit of sizes: a gibibyte.
     const GIB: u64 = 1024 * MIB;
     match bytes {
         1 => "1 byte".to_owned(),

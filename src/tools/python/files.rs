@@ -8,17 +8,19 @@ use crate::sandbox::FileRange;
 use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation, ToolOutput};
 
-/// Most bytes of a file that are read for one page.
+/// Most bytes of a file that are read for one page. Of a larger file the rest is not shown.
 const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 /// Default number of lines of a page.
 const DEFAULT_LINES: usize = 500;
-/// Most characters of a page.
+/// Most characters of a page; the others are on the next one.
+/// Tried by `python::working_files::long_lines_and_long_pages_are_cut_and_say_so`.
 const MAX_PAGE_CHARS: usize = 40_000;
-/// Most characters shown of one line.
+/// Most characters shown of one line. The result counts the lines that were cut.
+/// Tried by `python::working_files::long_lines_and_long_pages_are_cut_and_say_so`.
 const MAX_LINE_CHARS: usize = 4_000;
 /// The start of the result of `reset_python`.
 pub(super) const CLEARED: &str = "All variables are cleared.";
-/// Most files listed.
+/// Most files listed. The result counts the others.
 const MAX_LISTED: usize = 500;
 
 pub(super) async fn reset(

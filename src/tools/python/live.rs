@@ -7,6 +7,7 @@ use crate::tools::cap::first_chars;
 use crate::tools::{ProgressSender, ToolProgress};
 
 /// Most output of one call that is shown live, in bytes; the result contains the beginning and end of all output.
+/// Tried by `python::live_output::live_output_is_bounded_and_says_so_once`.
 const MAX_LIVE_BYTES: usize = 256 * 1024;
 /// Shown in place of the rest.
 const REST: &str = "\n[more output is not shown live]\n";

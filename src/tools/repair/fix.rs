@@ -13,9 +13,10 @@ use super::read::inner_value;
 use super::{MAX_REPAIRED_WEIGHT, Repair, RepairedObject};
 use crate::tools::schema::{ArgumentChecker, SchemaNodes};
 
-/// Most passes: fixing a value can reveal errors inside it.
+/// Most passes, as fixing a value can reveal errors inside it. After them the arguments are refused if they are not
+/// valid.
 const MAX_PASSES: usize = 3;
-/// Most errors that one pass reads.
+/// Most errors that one pass reads; others are left out.
 const MAX_ERRORS: usize = 1024;
 /// Names of fields that hold paths.
 const PATH_FIELDS: [&str; 5] = ["path", "file_path", "filename", "paths", "dir"];

@@ -2,7 +2,7 @@
 
 /// A prefix that some models put before every name.
 const PREFIX: &str = "functions.";
-/// Longest name that is compared, in bytes; no tool has one this long.
+/// Longest name that is compared, in bytes; no tool has one this long. A longer one matches none.
 const MAX_NAME_BYTES: usize = 256;
 
 /// The one known name that a misspelt name matches.

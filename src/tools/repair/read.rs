@@ -7,18 +7,20 @@ use serde_json::{Map, Value};
 
 use super::{Repair, RepairedObject};
 
-/// Most layers (fences, strings, a missing end) that are removed from one text.
+/// Most layers (fences, strings, a missing end) that are removed from one text. A text with more is refused.
 const MAX_LAYERS: usize = 4;
 
-/// Most memory of parsed arguments, in bytes; small objects take eighty times their text.
+/// Most memory of parsed arguments, in bytes, as small objects take eighty times their text. Larger ones are refused.
+/// Tried by `repair::text::deep_nesting_and_large_texts_are_survived`.
 const MAX_WEIGHT: usize = 16 * 1024 * 1024;
 
 /// Estimated memory of a text after parsing, in bytes.
 fn weight(text: &str) -> usize {
-    /// A map's smallest node with its slot in the parent.
+    /// Memory of a map's smallest node with its slot in the parent, in bytes.
     const OBJECT: usize = 640;
-    /// A value's slot in an array or map; an array allocates four at first.
+    /// Memory of a value's slot in an array or map, in bytes.
     const VALUE: usize = 64;
+    /// Memory of an array, which allocates four slots at first, in bytes.
     const ARRAY: usize = 160;
     let mut weight = text.len();
     let mut in_string = false;

@@ -11,15 +11,19 @@ use serde_json::Value;
 use crate::tools::cap::first_chars;
 use crate::tools::schema::ArgumentChecker;
 
-/// Most errors that are listed.
+/// Most errors that are listed; the others are counted.
+/// Tried by `repair::errors::an_error_text_is_bounded`.
 const MAX_LISTED: usize = 5;
 /// Most errors that are counted.
 const MAX_COUNTED: usize = 100;
-/// Longest part of the model's own text or of a value that is shown, in characters.
+/// Longest part of the model's own text or of a value that is shown, in characters; the rest is cut.
+/// Tried by `repair::errors::an_error_text_is_bounded`.
 const MAX_VALUE_CHARS: usize = 200;
-/// Longest part of a schema that is shown, in characters.
+/// Longest part of a schema that is shown, in characters; the rest is cut.
+/// Tried by `repair::errors::an_error_text_is_bounded`.
 const MAX_SCHEMA_CHARS: usize = 300;
-/// Longest pointer that is shown, in characters.
+/// Longest pointer that is shown, in characters; the rest is cut.
+/// Tried by `repair::errors::an_error_text_is_bounded`.
 const MAX_POINTER_CHARS: usize = 120;
 
 /// For a text that is not JSON.
@@ -222,7 +226,7 @@ fn cut(text: &str, max: usize) -> String {
 
 /// A value as compact JSON, cut; a large value is not written in full first.
 fn compact(value: &Value, max: usize) -> String {
-    /// Most bytes of a character.
+    /// Size of the longest character, in bytes.
     const WIDEST: usize = 4;
     let mut buffer = Bounded {
         bytes: Vec::new(),

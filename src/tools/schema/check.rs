@@ -7,13 +7,18 @@ use serde_json::Value;
 
 use super::{CompiledSchema, SchemaNodes};
 
-/// Budget for deciding whether values are valid, in units of about 20 ns.
+/// Most work for deciding whether values are valid, in units of about 20 ns. Beyond it the arguments are not checked
+/// further.
+/// Tried by `repair::cost::validation_is_not_walked_without_bound`.
 const VALIDITY_UNITS: u64 = 1_000_000;
-/// Budget for collecting errors, in the same units.
+/// Most work for collecting errors, in the same units. Beyond it the model gets no list of them.
+/// Tried by `repair::cost::errors_are_not_gathered_without_bound`.
 const REPORT_UNITS: u64 = 1_000_000;
-/// Most memory of the errors about one value, in bytes.
+/// Most memory of the errors about one value, in bytes. Beyond it the model gets no list of them.
+/// Tried by `repair::cost::errors_are_not_gathered_without_bound`.
 const MAX_ERROR_BYTES: u64 = 8 * 1024 * 1024;
-/// Budget for looking up schema nodes, in the same units.
+/// Most work for looking up schema nodes, in the same units. Beyond it nothing is repaired.
+/// Tried by `repair::cost::mending_is_not_done_without_bound`.
 const LOOKUP_UNITS: u64 = 1_000_000;
 
 /// A schema with the remaining budget of one call.

@@ -10,19 +10,19 @@ use super::document::SchemaDocument;
 
 /// Memory of one error without its pointer, in bytes: measured at 300 to 500.
 const ERROR_BYTES: u64 = 640;
-/// Bytes of errors that are made in one unit.
+/// Weight: bytes of errors that are made in one unit.
 const ERROR_BYTES_PER_UNIT: u64 = 32;
-/// Bytes of a text that a plain pass over it handles in one unit.
+/// Weight: bytes of a text that a plain pass over it handles in one unit.
 const BYTES_PER_UNIT: u64 = 64;
-/// Bytes of a text that one position of a pattern handles in one unit.
+/// Weight: bytes of a text that one position of a pattern handles in one unit.
 const PATTERN_BYTES_PER_UNIT: u64 = 4;
-/// Units for each part of an array whose items are compared with each other.
+/// Weight of each part of an array whose items are compared with each other, in units.
 const UNIQUE_UNITS: u64 = 16;
-/// Units of a division by `multipleOf`, which is exact.
+/// Weight of a division by `multipleOf`, which is exact, in units.
 const DIVISION_UNITS: u64 = 64;
-/// Steps of the walk for one schema and one value, which take as long as so many units.
+/// Weight of one schema and one value, in steps of the walk, which take as long as so many units.
 const VISIT_STEPS: u64 = 3;
-/// Bytes of an index in a pointer, and of the quotes around a name in an error.
+/// Memory of an index in a pointer, and of the quotes around a name in an error, in bytes.
 const INDEX_BYTES: u64 = 8;
 
 /// Keywords without errors of their own: only the schemas in them report errors.

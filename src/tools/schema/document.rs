@@ -7,14 +7,19 @@ use serde_json::{Map, Value};
 
 use super::SchemaError;
 
-/// Deepest nesting of a document.
+/// Deepest nesting of a document. A deeper one is not compiled, and arguments are not checked.
+/// Tried by `schema::what_would_cost_too_much_is_refused`.
 const MAX_DEPTH: usize = 64;
-/// Longest chain of schemas that apply to one value, each nested in or referenced by the previous one.
+/// Longest chain of schemas that apply to one value, each nested in or referenced by the previous one. A document with
+/// a longer one is not compiled.
+/// Tried by `schema::what_would_cost_too_much_is_refused`.
 const MAX_CHAIN: usize = 64;
 /// Most schemas that apply to one value. A chain of definitions that each reference the next one twice grows
-/// exponentially.
+/// exponentially; such a document is not compiled.
+/// Tried by `schema::what_would_cost_too_much_is_refused`.
 const MAX_IN_PLACE: usize = 2048;
-/// Most patterns in a document.
+/// Most patterns in a document. One with more is not compiled.
+/// Tried by `schema::what_would_cost_too_much_is_refused`.
 const MAX_PATTERNS: usize = 128;
 
 /// A schema document within the limits.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::document::SchemaDocument;
 
-/// Most nodes for one part; hand-written schemas have fewer.
+/// Most nodes for one part, more than hand-written schemas have; others are not repaired by.
 const MAX_NODES: usize = 64;
 
 /// The schema nodes that apply, certainly or possibly, to one part of the arguments.

@@ -2,11 +2,13 @@
 
 use globset::{Glob, GlobSet};
 
-/// Most patterns of one list. Requests bring them, and compiling each takes time.
+/// Most patterns of one list. Requests bring them, and compiling each takes time; a longer list is refused.
+/// Tried by `tools::set::a_glob_that_cannot_be_read_is_named`.
 const MAX_PATTERNS: usize = 256;
-/// Longest pattern, in characters; names have at most 64.
+/// Longest pattern, in characters, as names have at most 64; a longer one is refused.
+/// Tried by `tools::set::a_glob_that_cannot_be_read_is_named`.
 const MAX_PATTERN_CHARS: usize = 256;
-/// Characters of a pattern that an error text repeats.
+/// Most characters of a pattern that an error text repeats; the rest is cut.
 const SHOWN_CHARS: usize = 64;
 
 /// Which tools a request may use.

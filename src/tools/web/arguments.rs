@@ -7,15 +7,17 @@ use serde_json::{Map, Value};
 use crate::tools::ToolError;
 use crate::web::{DomainFilter, Freshness};
 
-/// Longest query, in characters.
+/// Longest query, in characters. The model is asked for a shorter one.
+/// Tried by `web::arguments::one_or_several_wordings_are_searched`.
 const MAX_QUERY_CHARS: usize = 400;
-/// Most wordings of one search.
+/// Most wordings of one search. The model is asked for fewer.
 const MAX_QUERIES: usize = 4;
-/// Most domains of one search.
+/// Most domains of one search. The model is asked for fewer.
 const MAX_DOMAINS: usize = 20;
-/// Longest URL, in bytes.
+/// Longest URL, in bytes. The model is asked for another.
+/// Tried by `web::arguments::a_page_needs_its_address`.
 const MAX_URL_BYTES: usize = 2048;
-/// Results of a search that does not say how many.
+/// Default number of results of a search.
 const DEFAULT_RESULTS: usize = 6;
 
 /// Arguments of `web_search`.

@@ -5,7 +5,7 @@ use crate::openai::tool::ToolDefinition;
 use crate::tools::requested::WebOptions;
 use crate::web::{DomainFilter, Location};
 
-/// Most domains that a description names.
+/// Most domains that a description names; of others it says that there are more.
 const MAX_NAMED: usize = 10;
 
 pub(super) fn search(ask: &WebOptions, max_results: usize) -> ToolDefinition {

@@ -12,9 +12,11 @@ use super::retry::WebhookError;
 use crate::openai::raw::{RawObject, slice_of};
 use crate::tools::{ImageData, ToolFile, ToolImage};
 
-/// Most images, and most files, of one result.
+/// Most images, and most files, of one result; a longer list is an error.
+/// Tried by `webhook::result::an_error_names_the_invalid_field_but_not_its_value`.
 pub(super) const MAX_ENTRIES: usize = 100;
-/// Longest file name in bytes; the limit of common file systems.
+/// Longest file name in bytes, the limit of common file systems; a longer one is cut.
+/// Tried by `result::long_file_names_are_cut_between_characters`.
 const MAX_NAME_BYTES: usize = 255;
 /// The name of a file whose given name has no usable characters.
 const DEFAULT_NAME: &str = "file";
@@ -234,7 +236,7 @@ pub(in crate::tools) fn decode_base64(text: &str) -> Option<Vec<u8>> {
 
 /// Whether a text has the form of a media type.
 pub(in crate::tools) fn is_media_type(text: &str) -> bool {
-    /// RFC 6838 allows 127 characters on each side.
+    /// Longest media type, in characters: RFC 6838 allows 127 on each side. A longer one is an error.
     const MAX_CHARS: usize = 255;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&byte);
     let (main, rest) = text.split_once(';').unwrap_or((text, ""));

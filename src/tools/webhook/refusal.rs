@@ -10,7 +10,8 @@ use super::response::media_type;
 use crate::net::ReceivedBody;
 use crate::tools::error_body::text_of;
 
-/// Most bytes of a body that the model is given.
+/// Most bytes of a body that the model is given; the rest is left out.
+/// Tried by `dispatch::the_model_is_told_why_a_webhook_refused_a_call`.
 const MOST_BYTES: usize = 1024;
 /// Longest wait for the body. The status is known, and the model is told it in any case.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);

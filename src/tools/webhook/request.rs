@@ -30,9 +30,10 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// The value of the `accept` header.
 const ACCEPTED: &str = "application/json, text/event-stream, text/plain;q=0.9, */*;q=0.1";
-/// Longest URL of a call with its query, in bytes. Most servers refuse longer URLs.
+/// Longest URL of a call with its query, in bytes; most servers refuse longer URLs. The model is asked for shorter
+/// arguments.
 const MAX_URL_BYTES: usize = 32 * 1024;
-/// Longest part of an argument's name in an error text, in characters.
+/// Longest part of an argument's name in an error text, in characters; the rest is cut.
 const MAX_SHOWN_CHARS: usize = 64;
 
 /// A call whose requests can be built for any number of attempts.

@@ -159,7 +159,9 @@ fn is_text(media_type: &str) -> bool {
 
 /// A media type for an error text. The endpoint supplies it, so anything other than a simple type is replaced.
 fn safe_media_type(media_type: &str) -> String {
-    /// About the length of the longest registered types.
+    /// Longest media type that an error names, in characters; about the length of the longest registered types. A
+    /// longer one is not named.
+    /// Tried by `result::binary_bodies_are_refused_by_type`.
     const MAX_CHARS: usize = 80;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/+.-".contains(&byte);
     if !media_type.is_empty() && media_type.len() <= MAX_CHARS && media_type.bytes().all(plain) {

@@ -9,13 +9,17 @@ use crate::net::{Backoff, BodyError, ClientError, retry_after};
 use crate::tools::ToolError;
 
 /// Longest delay that the endpoint does not request.
+/// Tried by `retry::delays_increase_to_a_maximum_and_are_limited_in_number`.
 const MAX_DELAY: Duration = Duration::from_secs(10);
+/// Pause before a call is sent again, growing with each failure.
+/// Tried by `retry::delays_increase_to_a_maximum_and_are_limited_in_number`.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(250),
     max: MAX_DELAY,
     jitter: 0.25,
 };
 /// Longest delay that an endpoint may request. Beyond it the call fails at once.
+/// Tried by `retry::a_requested_delay_is_kept_or_the_call_fails`.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The failure of one attempt, and whether another attempt may follow.

@@ -6,7 +6,7 @@ use crate::openai::event::ToolCallDelta;
 use crate::openai::fold::FoldedFields;
 use crate::openai::tool::{CallKind, CallMembers, ToolCall};
 
-/// Most bytes of an empty object with white space.
+/// Most bytes of an empty object with white space. More are arguments.
 const MAX_PLACEHOLDER: usize = 16;
 /// A call that is still arriving.
 #[derive(Debug, Default)]

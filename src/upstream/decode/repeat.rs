@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-/// Largest chunk that is remembered, in bytes without its text.
+/// Largest chunk that is remembered, in bytes without its text. A larger one is parsed each time.
 const MAX_PATTERN_BYTES: usize = 8 * 1024;
 /// The start of the random padding at the end of some servers' chunks.
 const PADDING: &str = ",\"obfuscation\":\"";

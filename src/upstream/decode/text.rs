@@ -84,7 +84,7 @@ impl Halves {
     }
 }
 
-/// Bytes of an escape such as `\ud83d`.
+/// Size of an escape such as `\ud83d`, in bytes.
 const HALF_BYTES: usize = 6;
 
 /// Whether the content of a JSON string, with or without quotes, ends with the escape of a high surrogate.

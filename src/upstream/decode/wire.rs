@@ -16,7 +16,9 @@ use crate::upstream::assemble::MAX_CALLS;
 /// Unknown fields in their order.
 pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
-/// Most unknown fields of one object, and most different unknown fields of one response.
+/// Most unknown fields of one object, and most different unknown fields of one response. A response with more is
+/// malformed.
+/// Tried by `decode::refusals::unknown_fields_and_calls_of_one_response_are_bounded`.
 pub(super) const MAX_UNKNOWN_KEYS: usize = 256;
 
 /// Fields of a chunk that are dropped. Clients recognise data of loopwright by most of them, and an upstream must not

@@ -17,13 +17,15 @@ use crate::openai::event::ModelEvent;
 use crate::openai::raw::quoted;
 use crate::sse::{SseDecoder, SseEvent};
 
-/// Idle time-out after the finish chunk, while usage or `[DONE]` may still arrive.
+/// Longest idle time after the finish chunk, while usage or `[DONE]` may still arrive. Then the answer counts as
+/// complete.
 const AFTER_FINISH_WAIT: Duration = Duration::from_secs(10);
-/// Longest wait for the end of the body after `[DONE]`. Reading up to the end keeps the connection reusable.
+/// Longest wait for the end of the body after `[DONE]`; reading up to the end keeps the connection reusable. Then the
+/// connection is closed.
 const AFTER_DONE_WAIT: Duration = Duration::from_millis(50);
 /// Why a response without an end is broken.
 const ENDED_EARLY: &str = "the stream ended before the model had finished";
-/// Initial capacity for the events of one chunk.
+/// Size of the list for the events of one chunk at first.
 const USUAL_EVENTS: usize = 8;
 
 /// The byte order mark that may stand at the beginning of a body.

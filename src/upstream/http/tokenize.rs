@@ -13,7 +13,7 @@ use crate::net::RequestBody;
 use crate::openai::raw::quoted;
 use crate::parted::PartedWriter;
 
-/// Largest answer. It lists the tokens besides their number.
+/// Largest answer, in bytes, which lists the tokens besides their number. With a larger one tokens are estimated.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 
 /// What is read of the answer.

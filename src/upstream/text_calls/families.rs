@@ -6,7 +6,9 @@ use super::forms::{self, JsonEnd, TextVerdict};
 use super::offered::Offered;
 use crate::openai::event::TextForm;
 
-/// Longest white space and marks before the first call of a list, and longest text between a mark and the arguments, in bytes.
+/// Longest white space and marks before the first call of a list, and longest text between a mark and the arguments, in
+/// bytes. A text with more is no call.
+/// Tried by `text_calls::a_long_begin_without_a_call_is_text`.
 const MAX_HEADER: usize = 512;
 /// The fences around arguments.
 const FENCES: (&str, &str) = ("```json", "```");

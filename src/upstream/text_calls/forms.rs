@@ -7,7 +7,7 @@ use super::FoundCall;
 use super::families::{FAMILIES, Family};
 use crate::openai::raw::{RawObject, quoted};
 
-/// Longest name of a tool.
+/// Longest name of a tool, in bytes; a text with a longer one is no call.
 const MAX_NAME: usize = 64;
 
 /// What the text of a form turned out to be.

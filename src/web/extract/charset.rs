@@ -13,11 +13,11 @@ use url::Url;
 use super::super::DocumentKind;
 use super::RawPage;
 
-/// Bytes of a page in which its declaration is searched.
+/// Most bytes of a page in which its declaration is searched.
 const PRESCAN: usize = 4096;
 const LABEL: &str = "charset";
 const XML_LABEL: &str = "encoding";
-/// Bytes of a page that are used for a guess.
+/// Most bytes of a page that are used for a guess.
 const SNIFFED: usize = 256 * 1024;
 
 /// The page as text.

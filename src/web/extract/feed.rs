@@ -5,9 +5,9 @@ use feed_rs::model::{Entry, Feed, Link, Text};
 use super::super::{Document, DocumentKind};
 use super::{RawPage, clean, html};
 
-/// Most entries.
+/// Most entries of a feed; the others are left out, and the model is told so.
 const MAX_ENTRIES: usize = 200;
-/// Longest summary of an entry, in characters.
+/// Longest summary of an entry, in characters; a longer one is cut.
 const MAX_SUMMARY: usize = 500;
 
 /// Reads a feed; none if the page is not a feed.

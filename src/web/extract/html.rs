@@ -21,11 +21,13 @@ use url::Url;
 use super::super::{Document, DocumentKind};
 use super::Refusal;
 
-/// The share of the outline below which the result of the reading view is not used.
+/// Share of the outline below which the result of the reading view is not used.
 const ARTICLE_SHARE: f64 = 0.4;
-/// Letters and digits below which the reading view is unsure, and may take all parts of a page for its article.
+/// Threshold of letters and digits below which the reading view is unsure, and may take all parts of a page for its
+/// article.
 const SURE: f64 = 400.0;
-/// Most elements for which the reading view is tried, because its time grows with them.
+/// Most elements for which the reading view is tried, because its time grows with them. A page with more is shown by
+/// its outline.
 const MAX_ELEMENTS: usize = 100_000;
 
 /// Reads a page.

@@ -2,9 +2,10 @@
 
 use serde::de::IgnoredAny;
 
-/// Longest JSON that is indented, in bytes.
+/// Longest JSON that is indented, in bytes; a longer one stays as it is.
 const MAX_BYTES: usize = 256 * 1024;
-/// Deepest JSON that is indented. Beyond it the text would be mostly indentation.
+/// Deepest JSON that is indented. Beyond it the text would be mostly indentation, and stays as it is.
+/// Tried by `extract::json_is_indented_without_a_change_of_its_values`.
 const MAX_DEPTH: usize = 32;
 
 /// Indents JSON within the limits. Numbers, escapes and the order of members remain.

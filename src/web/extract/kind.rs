@@ -13,11 +13,12 @@ use super::super::DocumentKind;
 use super::Refusal;
 use super::charset;
 
-/// Bytes that are inspected for binary data.
+/// Most bytes that are inspected for binary data.
 const SAMPLE: usize = 1024;
-/// Bytes in which the first element is searched, after comments and declarations.
+/// Most bytes in which the first element is searched, after comments and declarations. A page without one in them is
+/// plain text.
 const PROLOGUE: usize = 64 * 1024;
-/// Longest text that is parsed as JSON to recognise it.
+/// Longest text that is parsed as JSON to recognise it, in bytes; a longer one is plain text.
 const MAX_JSON: usize = 8 * 1024 * 1024;
 
 /// First elements of pages without a document type.

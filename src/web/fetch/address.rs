@@ -93,6 +93,7 @@ fn covers_v6(network: Ipv6Addr, prefix: u32, address: Ipv6Addr) -> bool {
 
 /// Whether the interface identifier is one of ISATAP (RFC 5214), which carries an IPv4 address under any prefix.
 fn is_isatap(address: Ipv6Addr) -> bool {
+    /// Number of the bit that marks an address as unique in the world.
     const UNIVERSAL: u16 = 0x0200;
     let segments = address.segments();
     segments[4] & !UNIVERSAL == 0 && segments[5] == 0x5efe

@@ -12,7 +12,7 @@ use super::FetchError;
 use super::media::{Media, media, sniffed};
 use crate::web::encoding::{DecodedBody, Encoding};
 
-/// Bytes of a body without a type that are inspected to find its type.
+/// Most bytes of a body without a type that are inspected to find its type.
 const SNIFF_BYTES: usize = 1024;
 
 /// How fast a body must arrive.

@@ -14,7 +14,7 @@ use crate::net::{ClientOptions, UntrustedHosts};
 use crate::quota::FairSemaphore;
 use crate::web::{DomainFilter, SetupError};
 
-/// Longest wait for a connection.
+/// Longest wait for a connection. After it the server counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The hosts that such URLs may name. Cheap to clone.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::quota::{FairPermit, FairSemaphore};
 use crate::web::acting;
 
-/// The number of hosts from which idle ones are removed.
+/// Threshold of hosts from which on idle ones are removed.
 const SWEEP_FROM: usize = 64;
 
 /// The hosts with recent requests.

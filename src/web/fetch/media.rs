@@ -1,8 +1,9 @@
 //! Which formats can be read, by the announced type or by the content.
 
-/// Longest type in a text for the model.
+/// Longest type in a text for the model, in characters; the rest is cut.
+/// Tried by `fetch::media::text_is_read_a_pdf_as_a_whole_and_the_rest_refused_by_name`.
 const MAX_NAME: usize = 60;
-/// Bytes of a body without a type that are inspected.
+/// Most bytes of a body without a type that are inspected.
 const SAMPLE_BYTES: usize = 1024;
 
 /// How a body is handled.

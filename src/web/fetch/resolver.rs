@@ -12,10 +12,13 @@ use crate::ids::Owner;
 use crate::quota::FairSemaphore;
 use crate::web::acting;
 
-/// Most look-ups at the same time; one owner alone has half of them. Each occupies a thread until the system's resolver
-/// returns, even if its caller is gone, so a name that is never answered holds its permit for many seconds.
+/// Most look-ups at the same time; others wait, and one owner alone has half of them. Each occupies a thread until the
+/// system's resolver returns, even if its caller is gone, so a name that is never answered holds its permit for many
+/// seconds.
+/// Tried by `fetch::limits::look_ups_of_one_owner_leave_room_for_others`.
 pub(super) const MAX_LOOKUPS: usize = 64;
-/// Most addresses of a host that are tried.
+/// Most addresses of a host that are tried; others are left out.
+/// Tried by `resolver::one_forbidden_address_is_enough`.
 const MAX_ADDRESSES: usize = 8;
 
 /// The resolver of the guarded client, used once for each connection to a name. Addresses in URLs are not resolved;

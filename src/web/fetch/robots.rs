@@ -21,9 +21,9 @@ use super::target::Target;
 const TTL: Duration = Duration::from_secs(3600);
 /// How long a file that could not be fetched forbids everything.
 const UNREACHABLE_TTL: Duration = Duration::from_secs(60);
-/// Most bytes of all cached files.
+/// Most bytes of all cached files; beyond it files are fetched again.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// The size of a cache entry without its rules.
+/// Memory of a cache entry without its rules, in bytes.
 const ENTRY_BYTES: usize = 512;
 
 /// The cached files.

@@ -13,12 +13,16 @@ use super::address::is_public;
 use crate::web::settings::FetchSettings;
 use crate::web::{DomainFilter, SetupError};
 
-/// Most characters of a URL.
+/// Longest URL, in bytes; a longer one is refused.
+/// Tried by `target::what_is_no_url_of_a_public_host_is_refused_with_its_reason`.
 const MAX_URL: usize = 4096;
-/// Most characters of a URL in a text for the model.
+/// Most characters of a URL in a text for the model; the rest is cut.
 const MAX_SHOWN: usize = 200;
-/// Most characters of a name and of one of its labels (RFC 1035).
+/// Longest name of a host, in characters (RFC 1035); a longer one is refused.
+/// Tried by `target::what_is_no_url_of_a_public_host_is_refused_with_its_reason`.
 const MAX_NAME: usize = 253;
+/// Longest label in the name of a host, in characters (RFC 1035); a longer one is refused.
+/// Tried by `fetch::target::what_is_no_url_of_a_public_host_is_refused_with_its_reason`.
 const MAX_LABEL: usize = 63;
 
 /// Top-level names outside the public internet: IANA's special-use names, names that ICANN reserves because private networks

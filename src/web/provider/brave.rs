@@ -10,7 +10,7 @@ use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region};
 use crate::web::date;
 
 const RESET_HEADER: &str = "x-ratelimit-reset";
-/// Most results of one request.
+/// Most results of one request, which Brave allows.
 const MAX_COUNT: usize = 20;
 /// The countries that Brave knows (`country` of its web search parameters).
 const COUNTRIES: &str = "AR AU AT BE BR CA CL DK FI FR DE HK IN ID IT JP KR MY MX NL NZ NO CN PL PT PH RU SA ZA ES SE CH TW TR GB US";

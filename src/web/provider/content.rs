@@ -8,19 +8,19 @@ use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, PageTexts, ProviderProblem, ProviderQuery, parse, region};
 use crate::web::date;
 
-/// Most results of one Tavily request.
+/// Most results of one request, which Tavily allows.
 const TAVILY_RESULTS: usize = 20;
-/// Most domains that Tavily includes.
+/// Most domains that Tavily includes; others are left out.
 const TAVILY_INCLUDED: usize = 300;
-/// Most domains that Tavily excludes.
+/// Most domains that Tavily excludes; others are left out.
 const TAVILY_EXCLUDED: usize = 150;
-/// Most results of one Exa request.
+/// Most results of one request, which Exa allows.
 const EXA_RESULTS: usize = 100;
-/// Characters of each page that Exa sends.
+/// Most characters of each page that Exa is asked for.
 const TEXT_CHARS: usize = 40_000;
-/// Characters of the highlights that Exa sends as the snippet of a page.
+/// Most characters of the highlights that Exa is asked for as the snippet of a page.
 const HIGHLIGHT_CHARS: usize = 600;
-/// Characters of the text that replace missing highlights.
+/// Most characters of the text that replace missing highlights; the rest is cut.
 const SNIPPET_CHARS: usize = 400;
 
 pub(super) const TAVILY: Api = Api {

@@ -18,18 +18,21 @@ use crate::web::encoding::{DecodedBody, Encoding};
 use crate::web::outcome::error_chain;
 use crate::web::settings::Settings;
 
-/// Most bytes of an answer. One with the text of twenty pages is well below this.
+/// Most bytes of an answer; one with the text of twenty pages is well below this. A longer one is an error.
+/// Tried by `provider::failures::an_endless_answer_is_too_large`.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
-/// Most bytes of an error answer.
+/// Most bytes of an error answer; the rest is left out.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
-/// Longest wait for a connection.
+/// Longest wait for a connection. After it the provider counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an unused connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(30);
-/// The limit of all attempts and the delays between them, in units of the time-out of one.
+/// Longest time of all attempts and the delays between them, in units of the time-out of one. After it the next
+/// provider is asked.
 const OVERALL_TIMEOUTS: u32 = 2;
-/// The shortest delay before a retry.
+/// Shortest delay before a retry.
 const BASE_DELAY: Duration = Duration::from_millis(250);
+/// Pause before a request is sent again, growing with each failure.
 const BACKOFF: Backoff = Backoff {
     base: BASE_DELAY,
     max: Duration::from_secs(64),
@@ -39,7 +42,7 @@ const BACKOFF: Backoff = Backoff {
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3);
 /// The accepted encodings. SearXNG treats a client that accepts neither as a bot.
 const ACCEPTED: &str = "gzip, deflate";
-/// Most redirects, all on one host.
+/// Most redirects, all on one host. After them the answer is an error.
 const MAX_REDIRECTS: usize = 3;
 /// How long a provider that refused is avoided if it names no time.
 const PENALTY: Duration = Duration::from_secs(60);

@@ -20,9 +20,9 @@ pub(super) const API: Api = Api {
         words: 100,
     },
 };
-/// Most engines that an error names.
+/// Most engines that an error names; of others it says that there are more.
 const MAX_ENGINES: usize = 8;
-/// Most characters of an engine's name or of its reason.
+/// Most characters of an engine's name or of its reason; the rest is cut.
 const MAX_ENGINE_CHARS: usize = 60;
 
 #[derive(Deserialize)]

@@ -8,7 +8,7 @@ use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region};
 use crate::web::date;
 
-/// Most results of one request.
+/// Most results of one request, which the provider allows.
 const MAX_RESULTS: usize = 100;
 
 pub(super) const API: Api = Api {

@@ -15,8 +15,9 @@ use crate::quota::FairSemaphore;
 use crate::web::acting;
 
 /// Longest wait for other requests, and then for the rate. Beyond it the next provider is the better choice.
+/// Tried by `rate::the_wait_is_bounded`.
 const MAX_WAIT: Duration = Duration::from_secs(3);
-/// The fraction of a minute's requests that may be made at once.
+/// Share of a minute's requests that may be made at once: a sixth.
 const BURST_FRACTION: u32 = 6;
 
 /// Limits the rate of requests.

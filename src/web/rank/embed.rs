@@ -10,10 +10,11 @@ use crate::net::{BodyError, CappedBody, ClientOptions};
 use crate::web::SetupError;
 use crate::web::settings::EmbeddingSettings;
 
-/// Longest answer in bytes, sufficient for fifty vectors of 8192 numbers.
+/// Longest answer, in bytes, sufficient for fifty vectors of 8192 numbers. With a longer one words decide.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
-/// Longest text that is sent, in characters.
+/// Longest text that is sent, in characters; the rest is cut.
 const MAX_CHARS: usize = 2000;
+/// Longest wait for a connection. After it words decide.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Requests embeddings.

@@ -12,23 +12,26 @@ use super::{Candidate, Chosen, order};
 use crate::ranking::pairs;
 use crate::web::rank::tokens;
 
-/// Tokens of the lines about a source, besides its title.
+/// Size of the lines about a source, besides its title, in tokens.
 const SOURCE_TOKENS: usize = 40;
-/// Tokens of a passage, besides its text.
+/// Size of a passage, besides its text, in tokens.
 const PASSAGE_TOKENS: usize = 4;
-/// The weight of each further passage of a source, relative to the one before.
+/// Weight of each further passage of a source, relative to the one before.
 const DECAY: f32 = 0.85;
-/// The share of its word pairs that a passage may have in common with a selected one.
+/// Largest share of its word pairs that a passage may have in common with a selected one. With a larger one it is a
+/// duplicate.
+/// Tried by `rank::duplicates_are_quoted_once_and_several_sources_are_quoted`.
 const MAX_SHARED: f32 = 0.7;
-/// Passages below this share of the best score are not selected.
+/// Least share of the best score. Passages below it are not selected.
 const LEAST_SHARE: f32 = 0.08;
-/// A source matches if its best passage reaches this share of the best score.
+/// Share of the best score that the best passage of a source must reach, so that the source matches.
 const MATCHING_SHARE: f32 = 0.3;
-/// The fraction of the budget that one source may take before other matching sources.
+/// Largest part of the budget that one source may take before other matching sources: three fifths.
+/// Tried by `rank::hostile::a_page_stuffed_with_the_words_of_the_query_does_not_push_out_others`.
 const SOURCE_SHARE: (usize, usize) = (3, 5);
-/// Passages that do not fit before the selection ends.
+/// Most passages that do not fit. Then the selection ends.
 const MAX_MISSES: usize = 24;
-/// Consecutive duplicates of a source after which it is skipped.
+/// Most consecutive duplicates of a source, which is then skipped.
 const MAX_DOUBLES: usize = 32;
 
 /// The selection.

@@ -8,15 +8,17 @@ use std::ops::Range;
 use super::Candidate;
 use crate::web::rank::tokens;
 
-/// Most tokens of a passage.
+/// Most tokens of a passage; a longer one is cut in two.
+/// Tried by `passages::lines_without_boundaries_are_cut_in_linear_time`.
 const MOST: usize = 260;
-/// The least value of that maximum for a small budget.
+/// Least value of that maximum for a small budget.
+/// Tried by `passages::a_small_budget_has_small_passages`.
 const LEAST_MOST: usize = 96;
-/// The number of passages of the maximum size that a budget should hold.
+/// Number of passages of the maximum size that a budget should hold.
 const IN_BUDGET: usize = 6;
 /// Longest text that is cut, in bytes. The rest of a longer one is ignored.
 const MAX_TEXT: usize = 1024 * 1024;
-/// Longest headings of a passage, in characters.
+/// Longest headings of a passage, in characters; longer ones are cut.
 const MAX_HEADING: usize = 120;
 
 /// The size of a passage in tokens. From `start` on it may end at a boundary, and at `end` it must.

@@ -25,7 +25,7 @@ const END_WITH_BLOCK: &[&str] = &[
 ];
 
 /// The code without each `#[cfg(test)]` and what it stands before.
-pub(super) fn without_tests(code: &str) -> String {
+pub(crate) fn without_tests(code: &str) -> String {
     let bytes = code.as_bytes();
     let mut kept = String::new();
     let (mut at, mut from) = (0, 0);

@@ -6,7 +6,7 @@
 
 use std::os::raw::c_int;
 
-/// Missing in `libc`; the same number on every architecture.
+/// Number of a call that is missing in `libc`; the same on every architecture.
 const FCHMODAT2: i64 = 452;
 
 /// Allowed on every architecture.
@@ -127,8 +127,8 @@ const CHANGES_BY_PATH_HERE: &[i64] = &[];
 pub(super) const CHANGES_OF_OPEN_FILES: [i64; 3] =
     [libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_utimensat];
 
-/// `ioctl` requests that change a file that is open for reading only: its flags, version, project id, encryption and
-/// immutability (fs-verity).
+/// Numbers of the `ioctl` requests that change a file that is open for reading only: its flags, version, project id,
+/// encryption and immutability (fs-verity).
 pub(super) const CHANGES_FLAGS: [u64; 5] = [
     0x4008_6602,
     0x4008_7602,

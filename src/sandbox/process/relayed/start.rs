@@ -17,7 +17,8 @@ use crate::sandbox::relay_protocol::{self, RelayDecoder, RelayMessage};
 use crate::sandbox::settings::Settings;
 use crate::sandbox::worker;
 
-/// Time limit for the relay to report; a container may have to be created first.
+/// Longest wait for the report of the relay, for which a container may have to be created first. After it the start
+/// fails.
 const HELLO_LIMIT: Duration = Duration::from_secs(60);
 
 impl RelayedProcess {

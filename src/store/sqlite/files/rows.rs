@@ -8,7 +8,7 @@ use super::super::super::file::{FileRecord, FileUsage, Purpose, StoredFile};
 use super::super::connections::StatementError;
 use crate::ids::{FileId, Owner, SessionId};
 
-/// Most files deleted in one transaction, and most blobs returned at once.
+/// Most files deleted in one transaction, and most blobs returned at once; others follow.
 pub(super) const BATCH: usize = 100;
 
 /// The columns of a [`StoredFile`], with the oldest session that uses it.

@@ -12,9 +12,10 @@ use crate::net::CappedBody;
 use crate::web::SetupError;
 use crate::web::fetch::GuardedHosts;
 
-/// Longest answer, in bytes.
+/// Longest answer, in bytes. A longer one is an error.
+/// Tried by `oauth::what_an_authorization_server_does_wrong_is_named_within_bounds`.
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
-/// Ports of authorization servers that MCP servers name.
+/// Numbers of the ports of authorization servers that MCP servers name.
 const PORTS: [u16; 2] = [443, 8443];
 
 type Request = http::Request<Vec<u8>>;

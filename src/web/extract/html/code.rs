@@ -29,7 +29,7 @@ const LANGUAGES: [&str; 4] = [
 ];
 /// What says that there is no language.
 const UNNAMED: [&str; 3] = ["auto", "default", "none"];
-/// Most elements between a block of code and its table.
+/// Most elements between a block of code and its table; a table further above is not looked for.
 const MAX_ABOVE: usize = 5;
 
 /// Whether a table has a line of code in each row.

@@ -26,9 +26,9 @@ const DATES: [&str; 14] = [
 ];
 /// Members of JSON-LD with a date, by priority.
 const JSON_DATES: [&str; 4] = ["datePublished", "dateCreated", "uploadDate", "dateModified"];
-/// Characters of a heading that can be a title. Longer ones were never closed.
+/// Shortest and longest heading that can be a title, in characters. Longer ones were never closed.
 const HEADING: std::ops::RangeInclusive<usize> = 4..=200;
-/// Most values of JSON-LD that are inspected.
+/// Most values of JSON-LD that are inspected; others are left out.
 const MAX_VALUES: usize = 10_000;
 
 /// The metadata.

@@ -13,7 +13,7 @@ const INDEX: char = '\u{fdd1}';
 const ORDINALS: [&str; 16] = [
     "st", "nd", "rd", "th", "er", "re", "e", "ème", "o", "a", "os", "as", "tm", "sm", "mc", "r",
 ];
-/// Depth below which a formula is not taken apart.
+/// Deepest part of a formula that is taken apart; deeper ones are text.
 const MAX_DEPTH: usize = 50;
 
 /// Writes the meaning of an element as text.

@@ -18,7 +18,9 @@ const BOXLESS: [&str; 12] = [
     "script", "style", "noscript", "template", "source", "track", "map", "area", "datalist",
     "link", "base", "param",
 ];
-/// Depth below which elements are replaced by their text. Later steps recurse and must not exhaust the stack.
+/// Deepest elements that are kept; below them elements are replaced by their text. Later steps recurse and must not
+/// exhaust the stack.
+/// Tried by `hostile::deep_nesting_is_read_or_costs_a_process_at_most`.
 const MAX_DEPTH: usize = 200;
 /// Words of classes and ids that mark consent dialogs, editing controls and what is only printed.
 const INTERRUPTIONS: [&str; 8] = [
@@ -31,11 +33,11 @@ const INTERRUPTIONS: [&str; 8] = [
     "editsection",
     "printfooter",
 ];
-/// Longest text of such an element, in characters.
+/// Longest text of such an element, in characters; an element with a longer one is kept.
 const MAX_INTERRUPTION: usize = 3000;
-/// Longest alternative text, in characters.
+/// Longest alternative text, in characters; a longer one is cut.
 const MAX_ALT: usize = 300;
-/// Longest target of a link, in bytes.
+/// Longest target of a link, in bytes; a longer one is left out.
 const MAX_LINK: usize = 2000;
 
 /// What styles of parts that fade in hold.

@@ -3,7 +3,7 @@
 
 use dom_query::{Document as Dom, NodeRef};
 
-/// Most columns of a table.
+/// Most columns of a table; cells beyond are left out.
 const MAX_COLUMNS: usize = 64;
 /// Most rows that one cell spans.
 const MAX_SPAN: usize = 1000;

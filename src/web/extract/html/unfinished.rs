@@ -8,15 +8,16 @@ use dom_query::{Document as Dom, NodeData, NodeRef};
 use super::prune::{Hiding, hiding, is_dropped, is_interruption};
 use super::{letters, outline};
 
-/// Letters and digits of visible text from which on hidden text is never shown.
+/// Threshold of letters and digits of visible text from which on hidden text is never shown.
 const ORDINARY: u32 = 200;
-/// How many times as long as the visible text a hidden text must be.
+/// Threshold: how many times as long as the visible text a hidden text must be.
 const SHARE: u32 = 10;
-/// The same for parts that fade in.
+/// Threshold of the same for parts that fade in.
 const FADING_SHARE: u32 = 2;
-/// Letters and digits below which a page may be the shell of an application, and a hidden text without a heading is none.
+/// Threshold of letters and digits below which a page may be the shell of an application, and a hidden text without a
+/// heading is none.
 const SHORT: u32 = 100;
-/// Hidden parts in hidden parts that are shown, one in the other.
+/// Most hidden parts in hidden parts that are shown, one in the other; others stay hidden.
 const MAX_LAYERS: usize = 4;
 /// What marks the text of a page rather than a single sentence.
 const CONTENT: [&str; 4] = ["h1", "h2", "main", "article"];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use url::{Position, Url};
 
 /// Longest delay between requests that is honoured.
+/// Tried by `rules::delays_are_bounded`.
 const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// The rules for one program.
