@@ -6,7 +6,7 @@ use super::{Store, StoreError};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::parted::PartedText;
 
-/// How long an idempotency key is kept. Then a request under it is a new one.
+/// How long an idempotency key is kept, if its owner does not have too many. Then a request under it is a new one.
 pub(super) const KEY_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The record of a run.
@@ -73,7 +73,7 @@ pub enum KeyClaim {
 pub(super) struct AnswerLimits {
     /// Most bytes of one answer, headers included.
     pub(super) answer: usize,
-    /// Most bytes of all answers, with [`AnswerLimits::ROW`] for each.
+    /// Most bytes of all answers and of the texts of all idempotency keys, with [`AnswerLimits::ROW`] for each.
     pub(super) total: u64,
 }
 
@@ -86,7 +86,7 @@ impl Default for AnswerLimits {
 impl AnswerLimits {
     /// Largest answer that is kept, in bytes.
     pub(super) const ANSWER: usize = 64 * 1024 * 1024;
-    /// Memory that an answer counts besides its bytes, so that small answers are bounded too.
+    /// Memory that an answer or a key counts besides its bytes, so that small ones are bounded too.
     pub(super) const ROW: u64 = 1024;
 
     /// The limits where all answers may have so many bytes.

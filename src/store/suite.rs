@@ -75,6 +75,7 @@ macro_rules! suite {
             keys::two_claims_at_once_give_one_key,
             keys::a_released_key_is_free,
             keys::a_key_passes_from_an_interrupted_run_to_the_next,
+            keys::the_oldest_keys_of_the_largest_owner_go_after_its_answers,
             keys::keys_expire,
             lists::nameless_sessions_expire_after_their_own_time,
             lists::sessions_that_were_not_written_expire,

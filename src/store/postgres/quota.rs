@@ -87,7 +87,7 @@ impl AnswerQuota {
         *self.limits.lock()
     }
 
-    /// Counts an answer; returns whether all answers may exceed their limit.
+    /// Counts an answer or a key; returns whether all may exceed their limit.
     pub(super) fn count_added(&self, bytes: usize) -> bool {
         let total = self.limits().total;
         let mut meter = self.meter.lock();

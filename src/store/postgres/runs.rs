@@ -221,6 +221,8 @@ impl Postgres {
                 statement.bind(&*self.0.replica).bind(ttl)
             };
             if self.0.connections.small(owner).row(claim).await?.is_some() {
+                // The end of its run looks whether that is too much.
+                let _full = self.0.answers.count_added(key.len());
                 return Ok(KeyClaim::New);
             }
             let find = || query(find_sql).bind(owner.as_str()).bind(key.as_bytes());
@@ -288,22 +290,39 @@ impl Postgres {
         Ok(expired)
     }
 
-    /// Removes answers until their total is within the limit, but not the answer of `written`. The oldest answers of the
-    /// owner with the most bytes go first.
+    /// Removes answers and idempotency keys until their total is within the limit, but not those of `written`. The oldest
+    /// answers of the owner with the most bytes go first, and keys when it has none: a request that is repeated with a lost
+    /// key runs again. A key whose run has not ended stays.
     async fn evict_answers(
         &self,
         (owner, written): (&Owner, &RunId),
         most: u64,
     ) -> Result<(), StoreError> {
-        let sum_sql = "SELECT coalesce(sum(bytes), 0)::bigint + $1 * count(*) FROM runs WHERE status = 'ended'";
+        let sum_sql = "SELECT
+            (SELECT coalesce(sum(bytes), 0)::bigint + $1 * count(*) FROM runs WHERE status = 'ended')
+            + (SELECT coalesce(sum(length(key)), 0)::bigint + $1 * count(*) FROM idempotency_keys)";
         let evict_sql = "WITH usage AS (
-                SELECT owner, sum(bytes) + $2 * count(*) AS bytes FROM runs WHERE status = 'ended' GROUP BY owner)
-            DELETE FROM runs WHERE num = (
-                SELECT oldest.num FROM usage CROSS JOIN LATERAL (
+                SELECT owner, sum(bytes) + $2 * count(*) AS bytes FROM (
+                    SELECT owner, bytes FROM runs WHERE status = 'ended'
+                    UNION ALL SELECT owner, length(key) FROM idempotency_keys) parts
+                GROUP BY owner),
+            ended AS NOT MATERIALIZED (
+                SELECT owner, key, created_at FROM idempotency_keys k WHERE k.recorded AND k.run <> $1 AND NOT EXISTS (
+                    SELECT 1 FROM runs r WHERE r.id = k.run AND r.owner = k.owner AND r.status <> 'ended')),
+            next AS (
+                SELECT usage.owner, answer.num FROM usage
+                LEFT JOIN LATERAL (
                     SELECT num FROM runs r WHERE r.owner = usage.owner AND r.status = 'ended' AND r.id <> $1
-                    ORDER BY r.ended_at LIMIT 1) oldest
-                ORDER BY usage.bytes DESC LIMIT 1)
-            RETURNING 1";
+                    ORDER BY r.ended_at LIMIT 1) answer ON true
+                WHERE answer.num IS NOT NULL OR EXISTS (SELECT 1 FROM ended WHERE ended.owner = usage.owner)
+                ORDER BY usage.bytes DESC LIMIT 1),
+            answers AS (DELETE FROM runs WHERE num = (SELECT num FROM next) RETURNING 1),
+            keys AS (
+                DELETE FROM idempotency_keys WHERE (owner, key) IN (
+                    SELECT owner, key FROM ended WHERE owner = (SELECT owner FROM next WHERE num IS NULL)
+                    ORDER BY created_at LIMIT $3)
+                RETURNING 1)
+            SELECT 1 FROM answers UNION ALL SELECT 1 FROM keys";
         let row_bytes = signed(AnswerLimits::ROW);
         let _alone = self.0.answers.evicting.lock().await;
         loop {
@@ -318,7 +337,12 @@ impl Postgres {
             if total <= most {
                 return Ok(());
             }
-            let evict = || query(evict_sql).bind(written.as_str()).bind(row_bytes);
+            // A few more keys than need be: each measurement reads all.
+            let keys = signed((total - most + most / 64) / AnswerLimits::ROW + 1);
+            let evict = || {
+                let statement = query(evict_sql).bind(written.as_str()).bind(row_bytes);
+                statement.bind(keys)
+            };
             if self.0.connections.large(owner).row(evict).await?.is_none() {
                 return Ok(());
             }

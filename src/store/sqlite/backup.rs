@@ -152,7 +152,8 @@ impl BackupTarget {
     /// Completes the database and closes it.
     pub(in crate::store) async fn finish(&self) -> Result<(), StoreError> {
         let sql = "INSERT INTO run_usage (owner, answers, bytes)
-                   SELECT owner, count(*), sum(bytes) FROM runs WHERE status = 'ended' GROUP BY owner";
+                   SELECT owner, count(*), sum(bytes) FROM runs WHERE status = 'ended' GROUP BY owner
+                   ON CONFLICT (owner) DO UPDATE SET answers = answers + excluded.answers, bytes = bytes + excluded.bytes";
         let finish = move |connection: &mut Connection, _| Ok(connection.execute(sql, [])?);
         self.0
             .run(Owner::server(), Executor::Thread, finish)

@@ -98,6 +98,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0013_expiry_time.sql"),
         then: |_| Ok(()),
     },
+    Migration {
+        version: 14,
+        description: "key usage",
+        sql: include_str!("migrations/0014_key_usage.sql"),
+        then: |_| Ok(()),
+    },
 ];
 
 /// Applies the missing migrations. Returns whether an older version has made the database. Blocks.

@@ -230,7 +230,7 @@ impl Sqlite {
         .await
     }
 
-    /// Removes answers until their total is within the limit, but not the answer of `written`.
+    /// Removes answers and keys until their total is within the limit, but not those of `written`.
     async fn evict(&self, written: (&Owner, &RunId), most: u64) -> Result<(), StoreError> {
         let usage = self
             .0

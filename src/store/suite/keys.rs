@@ -2,6 +2,7 @@
 
 use tokio::task::JoinSet;
 
+use super::runs::answer_of;
 use super::*;
 
 const REQUEST: [u8; 32] = [1; 32];
@@ -119,6 +120,58 @@ pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(s
     subject.claim("u", &REQUEST, &unrecorded).await;
     let passed = store.reclaim_key(&owner(), "u", &unrecorded, &after).await;
     assert!(passed.unwrap());
+}
+
+pub(in crate::store) async fn the_oldest_keys_of_the_largest_owner_go_after_its_answers(
+    subject: TestStore,
+) {
+    let store = &subject.store;
+    let limits = AnswerLimits {
+        total: 20_000,
+        ..AnswerLimits::default()
+    };
+    let run = async |owner: &Owner, key: &str| {
+        let run = RunId::fresh();
+        let claimed = store.claim_key(owner, key, &REQUEST, &run).await.unwrap();
+        assert_eq!(claimed, KeyClaim::New);
+        store.begin_run(&run, owner, None).await.unwrap();
+        run
+    };
+    let end = async |owner: &Owner, run: &RunId| {
+        let answer = answer_of(100);
+        store.end_run_within(run, owner, answer, limits).await;
+    };
+    let running = run(&owner(), "running").await;
+    let bob = Owner::key("bob");
+    let small = run(&bob, "k0").await;
+    end(&bob, &small).await;
+    let mut runs = Vec::new();
+    for number in 0..40 {
+        let next = run(&owner(), &format!("k{number}")).await;
+        end(&owner(), &next).await;
+        runs.push(next);
+    }
+    // Bob's answer is older, and the key of the run that has not ended too.
+    assert!(store.run(&bob, &small).await.unwrap().is_some());
+    let claimed = store.claim_key(&bob, "k0", &REQUEST, &running).await;
+    assert_eq!(claimed.unwrap(), held(&small));
+    let retry = RunId::fresh();
+    assert_eq!(
+        subject.claim("running", &REQUEST, &retry).await,
+        held(&running)
+    );
+    // Keys outlive their answers, the newest ones.
+    let [.., before, last] = &runs[..] else {
+        panic!("there are runs")
+    };
+    assert!(subject.record(before).await.is_none());
+    assert!(subject.record(last).await.is_some());
+    assert_eq!(subject.claim("k38", &REQUEST, &retry).await, held(before));
+    assert_eq!(subject.claim("k39", &REQUEST, &retry).await, held(last));
+    let [records, _, keys] = store.run_rows().await;
+    assert_eq!(records, 3);
+    assert!((12..18).contains(&keys), "{keys}");
+    assert_eq!(subject.claim("k0", &REQUEST, &retry).await, KeyClaim::New);
 }
 
 pub(in crate::store) async fn keys_expire(subject: TestStore) {

@@ -25,7 +25,7 @@ impl TestStore {
         run
     }
 
-    async fn record(&self, run: &RunId) -> Option<RunRecord> {
+    pub(super) async fn record(&self, run: &RunId) -> Option<RunRecord> {
         self.store.run(&owner(), run).await.unwrap()
     }
 
@@ -44,7 +44,7 @@ impl TestStore {
 }
 
 /// An answer whose body differs at every place.
-fn answer_of(length: usize) -> StoredAnswer {
+pub(super) fn answer_of(length: usize) -> StoredAnswer {
     let number = |place: usize| u8::try_from(place % 251).unwrap();
     StoredAnswer {
         kept: false,

@@ -32,8 +32,10 @@ pub(super) fn claim(
         return Ok(KeyClaim::Held { run });
     }
     let mut statement = connection.prepare_cached(
-        "INSERT OR REPLACE INTO idempotency_keys (owner, key, fingerprint, run, created_at, recorded)
-         VALUES (?1, ?2, ?3, ?4, ?5, EXISTS (SELECT 1 FROM runs WHERE id = ?4 AND owner = ?1))",
+        "INSERT INTO idempotency_keys (owner, key, fingerprint, run, created_at, recorded)
+         VALUES (?1, ?2, ?3, ?4, ?5, EXISTS (SELECT 1 FROM runs WHERE id = ?4 AND owner = ?1))
+         ON CONFLICT (owner, key) DO UPDATE SET fingerprint = excluded.fingerprint, run = excluded.run,
+             created_at = excluded.created_at, recorded = excluded.recorded",
     )?;
     let fingerprint = fingerprint.as_slice();
     statement.execute(params![owner.as_str(), key, fingerprint, run.as_str(), now])?;

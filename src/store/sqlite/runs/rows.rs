@@ -275,7 +275,7 @@ pub(super) fn expire_some(
     Ok((removed.rows as u64, rows.len() == CHUNK.rows))
 }
 
-/// The bytes that all answers count.
+/// The bytes that all answers and keys count.
 pub(super) fn total_bytes(connection: &Connection) -> Result<u64, StatementError> {
     let mut statement = connection.prepare_cached(
         "SELECT coalesce(sum(bytes), 0), coalesce(sum(answers), 0) FROM run_usage",
@@ -286,8 +286,9 @@ pub(super) fn total_bytes(connection: &Connection) -> Result<u64, StatementError
     Ok(unsigned(bytes).saturating_add(unsigned(answers).saturating_mul(AnswerLimits::ROW)))
 }
 
-/// Deletes some answers while all answers count more than `most`, but not the answer of `written`; returns whether there
-/// may be more to delete. The oldest answers of the owner with the most bytes go first.
+/// Deletes some answers and idempotency keys while all count more than `most`, but not those of `written`; returns whether
+/// there may be more to delete. The oldest answers of the owner with the most bytes go first, and keys when it has none: a
+/// request that is repeated with a lost key runs again. A key whose run has not ended stays.
 pub(super) fn evict_some(
     connection: &Connection,
     written: &RunId,
@@ -298,21 +299,44 @@ pub(super) fn evict_some(
         if !removed.fits(CHUNK) {
             return Ok(true);
         }
-        let mut statement = connection.prepare_cached(
-            "SELECT num, bytes, status = 'ended' FROM runs WHERE num =
-             (SELECT (SELECT r.num FROM runs r WHERE r.owner = u.owner AND r.ended_at IS NOT NULL
-                        AND r.status = 'ended' AND r.id <> ?1 ORDER BY r.ended_at LIMIT 1) AS oldest
-              FROM run_usage u WHERE oldest IS NOT NULL ORDER BY u.bytes + u.answers * ?2 DESC LIMIT 1)",
-        )?;
-        let row_bytes = i64::try_from(AnswerLimits::ROW).unwrap_or(i64::MAX);
-        let found = statement.query_row(params![written.as_str(), row_bytes], RunRow::of);
-        let Some(row) = found.optional()? else {
+        let Some(extent) = evict_one(connection, written)? else {
             return Ok(false);
         };
-        row.remove(connection)?;
-        removed = removed.plus(row.extent());
+        removed = removed.plus(extent);
     }
     Ok(false)
+}
+
+fn evict_one(connection: &Connection, written: &RunId) -> Result<Option<Extent>, StatementError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT (SELECT r.num FROM runs r WHERE r.owner = u.owner AND r.ended_at IS NOT NULL
+                   AND r.status = 'ended' AND r.id <> ?1 ORDER BY r.ended_at LIMIT 1) AS answer,
+                u.owner,
+                (SELECT k.key FROM idempotency_keys k WHERE k.owner = u.owner AND k.recorded = 1 AND k.run <> ?1
+                   AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = k.run AND r.owner = k.owner AND r.status <> 'ended')
+                 ORDER BY k.created_at LIMIT 1) AS key
+         FROM run_usage u WHERE answer IS NOT NULL OR key IS NOT NULL
+         ORDER BY u.bytes + u.answers * ?2 DESC LIMIT 1",
+    )?;
+    let row_bytes = i64::try_from(AnswerLimits::ROW).unwrap_or(i64::MAX);
+    let found = statement.query_row(params![written.as_str(), row_bytes], |row| {
+        let found: (Option<i64>, String, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(found)
+    });
+    let Some((answer, owner, key)) = found.optional()? else {
+        return Ok(None);
+    };
+    let Some(num) = answer else {
+        let mut statement = connection
+            .prepare_cached("DELETE FROM idempotency_keys WHERE owner = ?1 AND key = ?2")?;
+        statement.execute(params![owner, key])?;
+        return Ok(Some(Extent { rows: 1, bytes: 0 }));
+    };
+    let mut statement = connection
+        .prepare_cached("SELECT num, bytes, status = 'ended' FROM runs WHERE num = ?1")?;
+    let row = statement.query_row([num], RunRow::of)?;
+    row.remove(connection)?;
+    Ok(Some(row.extent()))
 }
 
 /// Marks the runs of a process that is gone as interrupted, and its unfinished answers for removal. Frees the

@@ -7,7 +7,7 @@ use super::super::super::suite::system;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 13] = [
+const CHECKSUMS: [&str; 14] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
@@ -21,6 +21,7 @@ const CHECKSUMS: [&str; 13] = [
     "9e6ac41194a2eba603e129b03cd188945727f0d0312a3633bdac83362f7ae7a6360a789df4ea3755b549ad53b72c38f9",
     "a69ae23c7f08f3191d419e72223c1259f46598144835de68895471a41813ceec192fc5eaa8ad4bbe8cce6317d22eb46f",
     "87ba56b50579469afa091717980099e7d0b339784f33a4546703d147041aa5d8a88f05be8c81d32ab600e4532315cbf6",
+    "2a18d461003d13e2b9d55176c4a611970965bc3b1976f490b558db5dc96f922decf188fc987faa931d5e12a5bb5dd36e",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -59,6 +60,7 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         (11, "kept answers"),
         (12, "conversation metadata"),
         (13, "expiry time"),
+        (14, "key usage"),
     ]
     .into_iter()
     .zip(CHECKSUMS)
@@ -270,8 +272,8 @@ async fn instructions_of_an_older_database_become_rows() {
 async fn a_schema_of_another_binary_is_refused() {
     let set = [
         (
-            "INSERT INTO _sqlx_migrations SELECT 14, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
-            "version 14",
+            "INSERT INTO _sqlx_migrations SELECT 15, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
+            "version 15",
         ),
         (
             "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 2",
@@ -290,12 +292,12 @@ async fn a_schema_of_another_binary_is_refused() {
         let newer = matches!(
             error,
             StoreError::NewerSchema {
-                found: 12,
-                known: 11,
+                found: 15,
+                known: 14,
                 ..
             }
         );
-        assert_eq!(newer, named == "version 12", "{error:?}");
+        assert_eq!(newer, named == "version 15", "{error:?}");
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         let text = cause.unwrap_or_else(|| error.to_string());
         assert!(text.contains(named), "{text}");
