@@ -30,7 +30,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "tools",
         &[
-            "openai", "ids", "media", "net", "ranking", "sandbox", "sse", "web",
+            "openai", "quota", "ids", "media", "net", "ranking", "sandbox", "sse", "web",
         ],
     ),
     ("store", &["quota", "openai", "ids", "parted"]),

@@ -1,6 +1,6 @@
 //! Connections of owners to servers: opened at the first use, closed when idle.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use super::connector::Connector;
 use super::failure::RequestFailure;
 use super::process::ProcessUser;
 use crate::ids::Owner;
+use crate::quota::heaviest;
 use crate::tools::ToolInvocation;
 
 /// Longest time between two looks for idle connections.
@@ -179,10 +180,11 @@ impl Instances {
                 (true, _) => Some(longest_idle(&slots, of_owner).ok_or(
                     "as many connections of this caller are in use as it can have; try again later",
                 )),
-                (false, true) => Some(
-                    longest_idle(&slots, |_| true)
-                        .ok_or("it serves as many callers as it can; try again later"),
-                ),
+                (false, true) => {
+                    let owner = largest_idle(&slots);
+                    let longest = longest_idle(&slots, |other| Some(&other.owner) == owner);
+                    Some(longest.ok_or("it serves as many callers as it can; try again later"))
+                }
                 (false, false) => None,
             };
             match makes_way.transpose() {
@@ -237,6 +239,15 @@ impl Instances {
             .map(|slot| async move { slot.instance.close().await });
         futures_util::future::join_all(closing).await;
     }
+}
+
+/// The owner with the most connections, of those that have an unused one.
+fn largest_idle(slots: &HashMap<InstanceKey, Slot>) -> Option<&Owner> {
+    let idle = slots.iter().filter(|(_, slot)| slot.calls == 0);
+    let owners: HashSet<&Owner> = idle.map(|(key, _)| &key.owner).collect();
+    let all = slots.keys().map(|key| &key.owner);
+    let counted = all.filter(|owner| owners.contains(owner));
+    heaviest(counted.map(|owner| (owner, 1)))
 }
 
 /// The connection that has been unused for longest, among some.
@@ -305,5 +316,42 @@ impl Drop for Hold<'_> {
             slot.calls = slot.calls.saturating_sub(1);
             slot.last_used = Instant::now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_owner_with_most_connections_makes_way_for_others() {
+        let limits = InstanceLimits {
+            max: 5,
+            max_per_owner: 4,
+            idle_ttl: Duration::from_secs(60),
+        };
+        let instances = Instances::new(limits, TaskTracker::new(), CancellationToken::new());
+        let key = |owner: &str, server: u8| InstanceKey {
+            owner: Owner::key(owner),
+            server: ServerKey::Requested([server; 32]),
+        };
+        let used = |owner: &str, server| drop(instances.hold(&key(owner, server)).unwrap());
+        used("bob", 0);
+        for server in 0..4 {
+            used("alice", server);
+        }
+        used("carol", 0);
+        let kept = |owner: &str| {
+            let slots = instances.slots.lock();
+            let of_owner = slots.keys().filter(|key| key.owner == Owner::key(owner));
+            of_owner.count()
+        };
+        assert_eq!(["alice", "bob", "carol"].map(kept), [3, 1, 1]);
+        // Connections in use do not make way.
+        let alices = (1..4).map(|server| instances.hold(&key("alice", server)).unwrap());
+        let alices: Vec<_> = alices.collect();
+        used("dave", 0);
+        assert_eq!(["alice", "bob", "dave"].map(kept), [3, 0, 1]);
+        drop(alices);
     }
 }
