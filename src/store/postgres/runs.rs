@@ -298,9 +298,8 @@ impl Postgres {
         (owner, written): (&Owner, &RunId),
         most: u64,
     ) -> Result<(), StoreError> {
-        let sum_sql = "SELECT
-            (SELECT coalesce(sum(bytes), 0)::bigint + $1 * count(*) FROM runs WHERE status = 'ended')
-            + (SELECT coalesce(sum(length(key)), 0)::bigint + $1 * count(*) FROM idempotency_keys)";
+        let sum_sql = "SELECT coalesce(sum(bytes), 0)::bigint + $1 * count(*) FROM (
+            SELECT bytes FROM runs WHERE status = 'ended' UNION ALL SELECT length(key) FROM idempotency_keys) parts";
         let evict_sql = "WITH usage AS (
                 SELECT owner, sum(bytes) + $2 * count(*) AS bytes FROM (
                     SELECT owner, bytes FROM runs WHERE status = 'ended'
