@@ -35,6 +35,9 @@ const ISSUED_RUN_ID_CHARS: [usize; 2] = [48, 32];
 /// Longest id of a run without its prefix, in characters; there is no run with a longer one.
 /// Tried by `ids::a_run_has_one_id_in_all_dialects`.
 const MAX_RUN_ID_CHARS: usize = 64;
+/// Most characters of a name or word from outside that an error or the log repeats; the rest is cut.
+/// Tried by `look::names_in_the_log_are_bounded_and_plain`.
+const MAX_SHOWN_CHARS: usize = 100;
 
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +48,19 @@ pub enum IdError {
     /// A character is not allowed.
     #[error("may only hold letters, digits and . _ : -")]
     Character,
+}
+
+/// A name or word from outside as an error or the log repeats it: not too long, and without control characters.
+pub(crate) fn shown(text: &str) -> String {
+    let plain = |character: char| match character.is_control() {
+        true => '?',
+        false => character,
+    };
+    let mut shown: String = text.chars().take(MAX_SHOWN_CHARS).map(plain).collect();
+    if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 /// The id of an HTTP request, in headers and logs.

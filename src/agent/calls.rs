@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::policy::repeat::CallSignature;
 use super::policy::{CallDecision, CallFacts};
+use crate::ids::shown;
 use crate::openai::tool::{CallKind, ToolCall};
 use crate::tools::gate::{CallRefusal, Gate};
 use crate::tools::repair::{Repair, Repaired, match_name};
@@ -214,7 +215,7 @@ fn unknown_text(name: &str, tools: &ToolSet) -> String {
     /// Most names listed, so that the text stays small; others are left out.
     const LISTED: usize = 40;
     let known: Vec<&str> = tools.names().take(LISTED).collect();
-    let shown: String = name.chars().take(64).collect();
+    let shown = shown(name);
     let problem = match tools.offers(name) {
         true => format!("The tool '{shown}' is not offered for this request"),
         false => format!("There is no tool named '{shown}'"),

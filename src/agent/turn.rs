@@ -42,16 +42,6 @@ pub struct Caller {
     pub record: TurnRecord,
 }
 
-/// Longest text of a request or a model in a record of the log, in bytes; the rest is cut.
-/// Tried by `turn::texts_of_requests_are_cut_between_characters`.
-const MAX_LOGGED_BYTES: usize = 96;
-
-/// The beginning of a text of a request or a model, as the log shows it.
-pub fn logged(text: &str) -> &str {
-    let end = text.floor_char_boundary(MAX_LOGGED_BYTES);
-    text.get(..end).unwrap_or_default()
-}
-
 /// What the log says of a turn, up to date while it runs. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct TurnRecord(Arc<Mutex<TurnFigures>>);
@@ -133,16 +123,4 @@ pub struct NamedFile {
     pub param: String,
     /// The id as the client gave it; not checked yet.
     pub id: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_of_requests_are_cut_between_characters() {
-        assert_eq!(logged("short"), "short");
-        let long = format!("{}é{}", "x".repeat(MAX_LOGGED_BYTES - 1), "y".repeat(99));
-        assert_eq!(logged(&long), "x".repeat(MAX_LOGGED_BYTES - 1));
-    }
 }

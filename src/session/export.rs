@@ -19,7 +19,7 @@ use self::mistral::PendingImages;
 pub use self::schema::{SessionExport, SessionImport};
 use super::files::StoredFile;
 use super::{SessionError, StoredMessage, StoredSession, View};
-use crate::ids::{RunId, SessionId};
+use crate::ids::{RunId, SessionId, shown};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::openai::metadata::metadata;
@@ -27,8 +27,6 @@ use crate::openai::raw::{RawObject, push_entry, quoted};
 
 /// The role of results in OpenAI's older form of tool calls, which servers still accept.
 const LEGACY_FUNCTION: &str = "function";
-/// Most characters of a wrong value that an error repeats; the rest is cut.
-const MAX_SHOWN_CHARS: usize = 40;
 
 /// The metadata of a message in an export.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -245,7 +243,7 @@ fn check_role(index: usize, role: &Role) -> Result<(), SessionError> {
     match role {
         Role::Other(word) if &**word != LEGACY_FUNCTION => {
             let param = format!("messages[{index}].role");
-            let word: String = word.chars().take(MAX_SHOWN_CHARS).collect();
+            let word = shown(word);
             let text = format!(
                 "{param} is \"{word}\", which is no role of a chat message; write system, developer, user, assistant or tool"
             );

@@ -10,7 +10,7 @@ mod call;
 
 use self::call::CallInPieces;
 use super::memory::MessageOrigin;
-use crate::ids::CallIdStyle;
+use crate::ids::{CallIdStyle, shown};
 use crate::openai::ending::AnswerEnd;
 use crate::openai::event::{ModelEvent, ToolCallDelta};
 use crate::openai::fold::FoldedFields;
@@ -21,9 +21,6 @@ use crate::openai::usage::{FinishReason, Usage};
 /// Most tool calls of one reply, as a model that makes more is broken. A reply with more is an error.
 /// Tried by `assemble::one_call_too_many_is_refused`.
 pub const MAX_CALLS: usize = 128;
-
-/// Most characters of an unknown finish reason in an error; the rest is cut.
-const MAX_WORD: usize = 100;
 
 /// Fields of a message that hold an answer without text.
 const INSTEAD_OF_TEXT: [&str; 3] = ["refusal", "audio", "images"];
@@ -177,8 +174,7 @@ impl ReplyAssembler {
         let has_calls = !reply.calls.is_empty();
         reply.finish = match end {
             Some(AnswerEnd::Failed(word)) => {
-                let word = quoted(&word.chars().take(MAX_WORD).collect::<String>());
-                return Err(IncompleteReply::Failed(word));
+                return Err(IncompleteReply::Failed(quoted(&shown(&word))));
             }
             Some(AnswerEnd::Reason(FinishReason::Stop)) if has_calls => FinishReason::ToolCalls,
             Some(AnswerEnd::Reason(FinishReason::ToolCalls)) if !has_calls && withheld => {

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use parking_lot::Mutex;
 
 use super::Upstream;
-use super::look::shown;
 use super::settings::ServerKind;
+use crate::ids::shown;
 
 /// Most facts that are remembered, as clients choose the names of models. Then all are forgotten.
 /// Tried by `learned::what_is_remembered_is_bounded`.

@@ -16,6 +16,7 @@ use super::refusal::refuses_key;
 use super::router::{Router, RouterEntry};
 use super::settings::{KeySource, ServerKind};
 use super::{Upstream, UpstreamError};
+use crate::ids::shown;
 use crate::net::{Backoff, cause_of};
 
 /// The `user-agent` of the looks after the start.
@@ -29,9 +30,6 @@ const DELAYS: Backoff = Backoff {
 /// Most models that are named; others are left out.
 /// Tried by `look::names_in_the_log_are_bounded_and_plain`.
 const MAX_NAMED: usize = 5;
-/// Most characters of a name; the rest is cut.
-/// Tried by `look::names_in_the_log_are_bounded_and_plain`.
-const MAX_NAME_CHARS: usize = 60;
 
 /// What a look at an upstream has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -186,22 +184,6 @@ fn found(kind: Option<ServerKind>, models: &[ModelEntry]) -> String {
         names.push("…".to_owned());
     }
     format!("{kind}, {number} ({})", names.join(", "))
-}
-
-/// A name within the limit and without control characters.
-pub(super) fn shown(name: &str) -> String {
-    let plain = |character: char| {
-        if character.is_control() {
-            '?'
-        } else {
-            character
-        }
-    };
-    let mut shown: String = name.chars().take(MAX_NAME_CHARS).map(plain).collect();
-    if shown.len() < name.len() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// What is wrong, and the remedy.

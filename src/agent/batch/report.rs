@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::super::AgentParts;
 use super::super::calls::ResolvedCall;
 use super::super::event::Calling;
-use super::super::turn::logged;
 use super::BatchContext;
+use crate::ids::shown;
 use crate::metrics::ToolLabel;
 use crate::openai::message::NO_OUTPUT;
 use crate::tools::{ToolDetail, ToolStatus};
@@ -49,7 +49,7 @@ pub(super) fn count_call(
     let label = label(&context.parts, call);
     metrics.tool_finished(label, status, duration);
     tracing::info!(
-        tool = logged(&call.call.name),
+        tool = shown(&call.call.name),
         kind = label.as_str(),
         round = context.call.round,
         status = status.as_str(),

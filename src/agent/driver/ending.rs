@@ -10,7 +10,7 @@ use super::super::options::TextMode;
 use super::super::stop::{StopReason, TurnEnd};
 use super::super::transcript;
 use super::{Phase, Run};
-use crate::agent::turn::logged;
+use crate::ids::shown;
 use crate::metrics::ModelUse;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
@@ -296,7 +296,7 @@ impl Run {
         let _entered = self.span.enter();
         tracing::info!(
             owner = caller.owner.name(),
-            model = logged(&self.request.model),
+            model = shown(&self.request.model),
             upstream = figures.upstream.as_deref(),
             input_tokens = figures.input_tokens,
             output_tokens = figures.output_tokens,

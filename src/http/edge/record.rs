@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use axum::extract::{MatchedPath, Request};
 use http::{Method, StatusCode};
 
-use crate::agent::turn::{TurnRecord, logged};
-use crate::ids::{Owner, RequestId};
+use crate::agent::turn::TurnRecord;
+use crate::ids::{Owner, RequestId, shown};
 use crate::metrics::RouteLabel;
 
 /// What the record of a request says of the model that was asked. A handler adds it to its response.
@@ -23,7 +23,7 @@ impl Served {
     /// A request that names a model.
     pub(in crate::http) fn of(model: &str) -> Self {
         Self {
-            model: logged(model).to_owned(),
+            model: shown(model),
             turn: TurnRecord::default(),
         }
     }
@@ -81,9 +81,7 @@ impl RequestRecord {
         let matched = request.extensions().get::<MatchedPath>().cloned();
         let is_template = |matched: &MatchedPath| !matched.as_str().contains("{*");
         let path = match matched.as_ref().is_some_and(is_template) {
-            false if tracing::enabled!(tracing::Level::WARN) => {
-                logged(request.uri().path()).to_owned()
-            }
+            false if tracing::enabled!(tracing::Level::WARN) => shown(request.uri().path()),
             _ => String::new(),
         };
         Self {
@@ -152,7 +150,7 @@ impl Drop for RequestRecord {
                         route = self.route.as_str(),
                         status = self.status.map(|status| status.as_u16()),
                         owner = self.owner.as_ref().and_then(Owner::name),
-                        model = self.served.as_ref().map(|served| logged(&served.model)),
+                        model = self.served.as_ref().map(|served| served.model.as_str()),
                         upstream = turn.upstream.as_deref(),
                         input_tokens = turn.input_tokens,
                         output_tokens = turn.output_tokens,

@@ -5,10 +5,7 @@ use std::collections::HashMap;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::super::settings::ApiKey;
-use crate::ids::Owner;
-
-/// Most characters of a path in an error; the rest is cut.
-const MAX_SHOWN_CHARS: usize = 200;
+use crate::ids::{Owner, shown};
 
 /// The paths that are forwarded for each owner, once API keys exist. Without keys all are.
 #[derive(Debug)]
@@ -75,12 +72,6 @@ fn pattern_for(path: &str) -> String {
         Some((first, _)) => format!("{}/**", globset::escape(first)),
         None => globset::escape(path),
     }
-}
-
-/// The start of a text, with what would confuse a reader left out.
-fn shown(text: &str) -> String {
-    let visible = text.chars().filter(|char| !char.is_control());
-    visible.take(MAX_SHOWN_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -172,7 +163,7 @@ mod tests {
         );
         let of_key = refusal("b", "x\u{7}[1]");
         assert!(
-            of_key.contains("'/v1/x[1]'") && of_key.contains("\"x[[]1[]]\","),
+            of_key.contains("'/v1/x?[1]'") && of_key.contains("\"x?[[]1[]]\","),
             "{of_key}"
         );
         assert!(of_key.contains("`forward` of the API key 'b'"), "{of_key}");

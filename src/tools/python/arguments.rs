@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::ids::shown;
 use crate::tools::ToolError;
 
 /// Longest code of one call, in bytes. The model is asked to send it in several.
@@ -55,7 +56,7 @@ impl<'a> Execute<'a> {
             match working_path(name, working_directory) {
                 Some(path) if outputs.contains(&path) => {}
                 Some(path) => outputs.push(path),
-                None => refused.push(name.chars().take(64).collect()),
+                None => refused.push(shown(name)),
             }
         }
         Ok(Self {

@@ -2,14 +2,14 @@
 
 use globset::{Glob, GlobSet};
 
+use crate::ids::shown;
+
 /// Most patterns of one list. Requests bring them, and compiling each takes time; a longer list is refused.
 /// Tried by `tools::set::a_glob_that_cannot_be_read_is_named`.
 const MAX_PATTERNS: usize = 256;
 /// Longest pattern, in characters, as names have at most 64; a longer one is refused.
 /// Tried by `tools::set::a_glob_that_cannot_be_read_is_named`.
 const MAX_PATTERN_CHARS: usize = 256;
-/// Most characters of a pattern that an error text repeats; the rest is cut.
-const SHOWN_CHARS: usize = 64;
 
 /// Which tools a request may use.
 #[derive(Debug, Clone)]
@@ -107,7 +107,7 @@ impl Globs {
 
 fn glob(pattern: &str) -> Result<Glob, FilterError> {
     let wrong = |reason: String| FilterError::Pattern {
-        pattern: pattern.chars().take(SHOWN_CHARS).collect(),
+        pattern: shown(pattern),
         reason,
     };
     if pattern.chars().count() > MAX_PATTERN_CHARS {

@@ -20,9 +20,8 @@ use url::{Url, form_urlencoded};
 
 use super::retry::{AttemptError, WebhookError};
 use super::{Endpoint, EndpointError};
-use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id};
+use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id, shown};
 use crate::net::{RequestBody, sign};
-use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -33,8 +32,6 @@ const ACCEPTED: &str = "application/json, text/event-stream, text/plain;q=0.9, *
 /// Longest URL of a call with its query, in bytes; most servers refuse longer URLs. The model is asked for shorter
 /// arguments.
 const MAX_URL_BYTES: usize = 32 * 1024;
-/// Longest part of an argument's name in an error text, in characters; the rest is cut.
-const MAX_SHOWN_CHARS: usize = 64;
 
 /// A call whose requests can be built for any number of attempts.
 pub(super) struct PreparedCall {
@@ -90,7 +87,7 @@ impl PreparedCall {
             if let Some(key) = reserved_argument(&url, &invocation.arguments) {
                 return Err(ToolError::Rejected(format!(
                     "The argument '{}' is already set for this tool; call it without that argument.",
-                    first_chars(key, MAX_SHOWN_CHARS)
+                    shown(key)
                 )));
             }
             add_query(&mut url, &invocation.arguments);

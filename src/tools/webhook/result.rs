@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use super::parts::{self, ContentParts};
 use super::retry::WebhookError;
+use crate::ids::shown;
 use crate::openai::raw::RawObject;
 use crate::tools::{OutputStatus, ToolOutput};
 
@@ -159,13 +160,9 @@ fn is_text(media_type: &str) -> bool {
 
 /// A media type for an error text. The endpoint supplies it, so anything other than a simple type is replaced.
 fn safe_media_type(media_type: &str) -> String {
-    /// Longest media type that an error names, in characters; about the length of the longest registered types. A
-    /// longer one is not named.
-    /// Tried by `result::binary_bodies_are_refused_by_type`.
-    const MAX_CHARS: usize = 80;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/+.-".contains(&byte);
-    if !media_type.is_empty() && media_type.len() <= MAX_CHARS && media_type.bytes().all(plain) {
-        media_type.to_owned()
+    if !media_type.is_empty() && media_type.bytes().all(plain) {
+        shown(media_type)
     } else {
         "binary data".to_owned()
     }

@@ -102,8 +102,8 @@ pub(super) fn sources() -> BTreeMap<String, String> {
     let mut of_tests = Vec::new();
     for (file, text) in &all {
         for rest in text.split("#[cfg(test)]").skip(1) {
-            let mut lines = rest.lines().map(str::trim).filter(|line| !line.is_empty());
-            let item = lines.find(|line| !line.starts_with("#["));
+            let mut lines = rest.lines().map(str::trim);
+            let item = lines.find(|line| !line.is_empty() && !line.starts_with("#["));
             if let Some((_, name)) =
                 item.and_then(|item| item.strip_suffix(';')?.rsplit_once("mod "))
             {
@@ -140,7 +140,9 @@ fn constant(lines: &[&str]) -> Option<(String, String, String, usize)> {
         Some(rest) => rest.trim_start(),
         None => line,
     };
+    // Parameters of a type end with a comma.
     let line = line.strip_prefix("const ")?;
+    let line = Some(line).filter(|line| !line.trim_end().ends_with(','))?;
     let (name, _) = line.split_once(':')?;
     let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     if name.is_empty() || !name.chars().all(is_name) {
@@ -257,16 +259,18 @@ pub(super) fn tests() -> Vec<String> {
         let modules: Vec<&str> = modules.filter(|module| *module != "tests").collect();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         for (at, line) in lines.iter().enumerate() {
-            let Some((before, rest)) = line.split_once("fn ") else {
+            let Some((_, rest)) = line.split_once("fn ") else {
                 continue;
             };
             let attributes = lines[..at].iter().rev();
             let mut attributes =
                 attributes.take_while(|line| line.starts_with("#[") || line.starts_with("//"));
-            // Tests of containment run in a world of their own.
+            // Tests of containment are run for each world, and those of the store for each engine.
             let is_test = attributes
                 .any(|line| line.starts_with("#[test") || line.starts_with("#[tokio::test"))
-                || before == "pub(crate) " && rest.contains("(world: World");
+                || ["(world: World", "(subject: TestStore"]
+                    .iter()
+                    .any(|of| rest.contains(of));
             if is_test {
                 let name = rest.split('(').next().unwrap();
                 found.push(format!("::{}::{name}", modules.join("::")));
