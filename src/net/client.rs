@@ -42,10 +42,6 @@ pub(crate) struct ClientOptions {
 pub(crate) struct UntrustedHosts {
     /// Resolves names and refuses forbidden addresses.
     pub(crate) resolver: Arc<dyn Resolve>,
-    /// Most unused connections to one host.
-    pub(crate) max_idle_per_host: usize,
-    /// Most header fields of a response.
-    pub(crate) max_header_fields: usize,
     /// Most bytes of the header fields of a response.
     pub(crate) max_header_bytes: u32,
 }
@@ -122,8 +118,6 @@ impl ClientOptions {
             builder = builder
                 .dns_resolver(untrusted.resolver)
                 .retry(reqwest::retry::never())
-                .pool_max_idle_per_host(untrusted.max_idle_per_host)
-                .http1_max_headers(untrusted.max_header_fields)
                 .http2_max_header_list_size(untrusted.max_header_bytes);
         }
         builder.build()

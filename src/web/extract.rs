@@ -15,15 +15,11 @@ mod tests;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Document, DocumentKind, date};
+use super::{Document, DocumentKind, MAX_TITLE_CHARS, MAX_URL_BYTES, date};
 
 /// Longest text of a page, in bytes; the rest is cut, and the model is told so.
 /// Tried by `extract::a_long_text_is_cut_and_says_so`.
 const MAX_TEXT: usize = 2 * 1024 * 1024;
-/// Longest title, in characters; a longer one is cut.
-const MAX_TITLE: usize = 300;
-/// Longest canonical URL, in bytes; a longer one counts as none.
-const MAX_URL: usize = 2048;
 
 /// A page as fetched.
 #[derive(Debug, Clone)]
@@ -115,11 +111,11 @@ pub(super) fn read(page: &RawPage) -> Result<Document, Refusal> {
 pub(super) fn tidy(document: Document) -> Document {
     let (markdown, cut) = clean::text(&document.markdown, MAX_TEXT);
     Document {
-        title: clean::line(&document.title, MAX_TITLE),
+        title: clean::line(&document.title, MAX_TITLE_CHARS),
         date: document.date.as_deref().and_then(date::find),
         canonical: document
             .canonical
-            .filter(|url| url.len() <= MAX_URL && html::is_web(url)),
+            .filter(|url| url.len() <= MAX_URL_BYTES && html::is_web(url)),
         kind: document.kind,
         markdown,
         hidden: document.hidden,

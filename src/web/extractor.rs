@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use self::protocol::ParserRequest;
 use super::outcome::error_chain;
 use super::settings::ExtractorSettings;
-use super::{Document, ExtractError, RawPage, acting};
+use super::{Document, ExtractError, MAX_ANSWER, RawPage, acting};
 use crate::quota::FairSemaphore;
 use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
@@ -31,8 +31,6 @@ const WAITS: u32 = 4;
 const PAGES: u32 = 500;
 /// How long an idle process is kept; the check adds up to half of it.
 const IDLE: Duration = Duration::from_secs(60);
-/// Longest answer, in bytes: a document of the maximum length, escaped. After a longer one the process is ended.
-const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
 /// Parses pages in confined processes; cheap to clone. Dropping the last clone ends the processes.
 #[derive(Debug, Clone)]

@@ -48,15 +48,11 @@ use crate::quota::FairSemaphore;
 
 /// How long an unused connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(15);
-/// Most unused connections to one host; others are closed.
-const POOL_PER_HOST: usize = 2;
-/// Most header fields of a response. A response with more is an error.
-/// Tried by `fetch::limits::header_fields_are_bounded`.
-const MAX_HEADERS: usize = 100;
 /// Most bytes of the header fields of a response. A response with more is an error.
 /// Tried by `fetch::limits::header_fields_are_bounded`.
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
 /// Longest delay that the model is told, in seconds; a longer one is left out.
+/// Tried by `web::fetch::statuses_are_described`.
 const MAX_RETRY_AFTER: u64 = 300;
 /// The formats that can be read, best first.
 const ACCEPT: &str = "text/html, application/xhtml+xml, text/markdown;q=0.9, text/plain;q=0.9, \
@@ -67,8 +63,6 @@ const ACCEPT_ENCODING: &str = "gzip, br, zstd, deflate";
 const ROBOTS_BYTES: usize = 500 * 1024;
 /// Most redirects of a `robots.txt`, at least which RFC 9309 requires. After them the file counts as unreachable.
 const ROBOTS_REDIRECTS: usize = 5;
-/// Longest time for a `robots.txt`. After it the file counts as unreachable.
-const ROBOTS_TIME: Duration = Duration::from_secs(10);
 
 /// Fetches pages. Cheap to clone: clones share connections, `robots.txt` files and the limits per host.
 #[derive(Clone)]
@@ -145,8 +139,6 @@ impl Fetcher {
             pool_idle_timeout: POOL_IDLE,
             untrusted: Some(UntrustedHosts {
                 resolver: Arc::new(GuardedResolver::new(Arc::clone(&policy), lookups)),
-                max_idle_per_host: POOL_PER_HOST,
-                max_header_fields: MAX_HEADERS,
                 max_header_bytes: MAX_HEADER_BYTES,
             }),
             ..ClientOptions::default()
@@ -242,7 +234,7 @@ impl Inner {
 
     /// Fetches the `robots.txt` of the target's origin.
     async fn robots_file(&self, target: &Target) -> Result<RobotsResponse, FetchError> {
-        let deadline = Instant::now() + ROBOTS_TIME.min(self.settings.timeout);
+        let deadline = Instant::now() + self.settings.timeout;
         // The file is shared by all requests, so the filter of one must not apply.
         let domains = DomainFilter::default();
         let file = format!("{}/robots.txt", target.origin());

@@ -7,12 +7,9 @@ use moka::Expiry;
 use moka::future::Cache;
 use url::Url;
 
-use super::DomainFilter;
 use super::fetch::{FetchError, Fetched, Fetcher};
 use super::settings::SearchSettings;
-
-/// Memory of a cache entry without its page, in bytes.
-const ENTRY_BYTES: usize = 512;
+use super::{DomainFilter, ENTRY_BYTES};
 
 /// Fetches pages through a cache. Concurrent requests for a page share one fetch. Cheap to clone.
 #[derive(Debug, Clone)]

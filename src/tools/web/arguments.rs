@@ -14,9 +14,6 @@ const MAX_QUERY_CHARS: usize = 400;
 const MAX_QUERIES: usize = 4;
 /// Most domains of one search. The model is asked for fewer.
 const MAX_DOMAINS: usize = 20;
-/// Longest URL, in bytes. The model is asked for another.
-/// Tried by `web::arguments::a_page_needs_its_address`.
-const MAX_URL_BYTES: usize = 2048;
 /// Default number of results of a search.
 const DEFAULT_RESULTS: usize = 6;
 
@@ -106,9 +103,6 @@ impl ReadArguments {
         let url = url
             .filter(|url| !url.is_empty())
             .ok_or_else(|| rejected("'url' is missing or empty; send the address of a page"))?;
-        if url.len() > MAX_URL_BYTES {
-            return Err(rejected("'url' is longer than 2048 bytes"));
-        }
         let find = text(arguments, "find")?.map(|find| find.trim().to_owned());
         let find = find.filter(|find| !find.is_empty());
         let long = |find: &String| find.chars().count() > MAX_QUERY_CHARS;
@@ -247,7 +241,6 @@ mod tests {
             json!({}),
             json!({"url": ""}),
             json!({"url": ["a"]}),
-            json!({"url": "x".repeat(2049)}),
             json!({"url": "https://a.test", "find": "x".repeat(401)}),
         ] {
             assert!(read(&wrong).is_err(), "{wrong}");

@@ -215,7 +215,7 @@ async fn a_title_or_an_address_without_end_is_cut() {
     long.url = format!("https://example.org/{}", "u".repeat(5000));
     let output = searched(findings(vec![long], &[]), &CitedSources::default()).await;
     assert!(
-        output.content.len() < 2048 + 160 + 400,
+        output.content.len() < 4096 + 160 + 400,
         "{}",
         output.content.len()
     );

@@ -17,8 +17,6 @@ use super::RawPage;
 const PRESCAN: usize = 4096;
 const LABEL: &str = "charset";
 const XML_LABEL: &str = "encoding";
-/// Most bytes of a page that are used for a guess.
-const SNIFFED: usize = 256 * 1024;
 
 /// The page as text.
 pub(super) fn decode(page: &RawPage, kind: DocumentKind) -> String {
@@ -98,7 +96,7 @@ fn label(text: &str, key: &str) -> Option<&'static Encoding> {
 
 fn guess(bytes: &[u8], url: &str) -> &'static Encoding {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
-    detector.feed(bytes.get(..SNIFFED).unwrap_or(bytes), true);
+    detector.feed(bytes, true);
     let url = Url::parse(url).ok();
     let host = url.as_ref().and_then(Url::domain);
     let country = host.and_then(|host| host.rsplit('.').next());

@@ -5,8 +5,6 @@ use feed_rs::model::{Entry, Feed, Link, Text};
 use super::super::{Document, DocumentKind};
 use super::{RawPage, clean, html};
 
-/// Most entries of a feed; the others are left out, and the model is told so.
-const MAX_ENTRIES: usize = 200;
 /// Longest summary of an entry, in characters; a longer one is cut.
 const MAX_SUMMARY: usize = 500;
 
@@ -19,7 +17,7 @@ pub(super) fn read(page: &RawPage) -> Option<Document> {
     let title = feed.title.as_ref().map(words).unwrap_or_default();
     let mut markdown = feed.description.as_ref().map(words).unwrap_or_default();
     markdown.push_str("\n\n");
-    for entry in feed.entries.iter().take(MAX_ENTRIES) {
+    for entry in &feed.entries {
         markdown.push_str(&item(entry, &page.url));
     }
     if markdown.trim().is_empty() {
@@ -32,7 +30,7 @@ pub(super) fn read(page: &RawPage) -> Option<Document> {
         kind: DocumentKind::Feed,
         markdown,
         hidden: false,
-        cut: feed.entries.len() > MAX_ENTRIES,
+        cut: false,
     })
 }
 

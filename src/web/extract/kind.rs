@@ -12,14 +12,10 @@ use serde::de::IgnoredAny;
 use super::super::DocumentKind;
 use super::Refusal;
 use super::charset;
+use crate::ids::shown;
 
 /// Most bytes that are inspected for binary data.
 const SAMPLE: usize = 1024;
-/// Most bytes in which the first element is searched, after comments and declarations. A page without one in them is
-/// plain text.
-const PROLOGUE: usize = 64 * 1024;
-/// Longest text that is parsed as JSON to recognise it, in bytes; a longer one is plain text.
-const MAX_JSON: usize = 8 * 1024 * 1024;
 
 /// First elements of pages without a document type.
 const HTML_STARTS: [&str; 17] = [
@@ -118,8 +114,7 @@ fn unsupported(media_type: &str) -> Refusal {
         }
         _ => "a file",
     };
-    let media_type: String = media_type.chars().take(100).collect();
-    Refusal::Unsupported(format!("{what} ({media_type})"))
+    Refusal::Unsupported(format!("{what} ({})", shown(media_type)))
 }
 
 fn is_archive(media_type: &str) -> bool {
@@ -151,7 +146,7 @@ fn first(bytes: &[u8]) -> Option<u8> {
 fn seen(bytes: &[u8]) -> DocumentKind {
     match first(bytes) {
         Some(b'<') => markup(bytes),
-        Some(b'{' | b'[') if bytes.len() <= MAX_JSON => {
+        Some(b'{' | b'[') => {
             let text = charset::of_json(bytes);
             if serde_json::from_str::<IgnoredAny>(&text).is_err() {
                 DocumentKind::Text
@@ -175,8 +170,7 @@ fn seen(bytes: &[u8]) -> DocumentKind {
 }
 
 fn markup(bytes: &[u8]) -> DocumentKind {
-    let start = bytes.get(..PROLOGUE).unwrap_or(bytes);
-    let start = String::from_utf8_lossy(start);
+    let start = String::from_utf8_lossy(bytes);
     let mut rest = start.trim_start_matches('\u{feff}').trim_start();
     let mut is_xml = false;
     loop {

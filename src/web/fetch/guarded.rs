@@ -1,21 +1,17 @@
 //! Guarded clients for services that are no pages and whose URLs come from requests or other servers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use url::Url;
 
 use super::resolver::{GuardedResolver, MAX_LOOKUPS};
 use super::target::UrlPolicy;
-use super::{FetchError, MAX_HEADER_BYTES, MAX_HEADERS, POOL_IDLE, POOL_PER_HOST};
+use super::{FetchError, MAX_HEADER_BYTES, POOL_IDLE};
 use crate::ids::Owner;
 use crate::net::{ClientOptions, UntrustedHosts};
 use crate::quota::FairSemaphore;
 use crate::web::{DomainFilter, SetupError};
-
-/// Longest wait for a connection. After it the server counts as unreachable.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The hosts that such URLs may name. Cheap to clone.
 #[derive(Clone)]
@@ -86,14 +82,10 @@ impl GuardedHosts {
             GuardedResolver::new(Arc::clone(&self.policy), self.lookups.clone()).for_owner(owner);
         let options = ClientOptions {
             user_agent: Some(HeaderValue::from_static("loopwright")),
-            headers: HeaderMap::new(),
-            connect_timeout: CONNECT_TIMEOUT,
             pool_idle_timeout: POOL_IDLE,
             tls: url.scheme() == "https",
             untrusted: Some(UntrustedHosts {
                 resolver: Arc::new(resolver),
-                max_idle_per_host: POOL_PER_HOST,
-                max_header_fields: MAX_HEADERS,
                 max_header_bytes: MAX_HEADER_BYTES,
             }),
             ..ClientOptions::default()

@@ -1,10 +1,6 @@
 //! Which formats can be read, by the announced type or by the content.
 
-/// Longest type in a text for the model, in characters; the rest is cut.
-/// Tried by `fetch::media::text_is_read_a_pdf_as_a_whole_and_the_rest_refused_by_name`.
-const MAX_NAME: usize = 60;
-/// Most bytes of a body without a type that are inspected.
-const SAMPLE_BYTES: usize = 1024;
+use crate::ids::shown;
 
 /// How a body is handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,8 +88,7 @@ pub(super) fn media(content_type: Option<&str>) -> Media {
 }
 
 /// The handling of a body without a type, by its first bytes.
-pub(super) fn sniffed(body: &[u8]) -> Media {
-    let sample = body.get(..SAMPLE_BYTES).unwrap_or(body);
+pub(super) fn sniffed(sample: &[u8]) -> Media {
     if sample.starts_with(b"%PDF-") {
         return Media::Whole("a PDF");
     }
@@ -111,7 +106,8 @@ fn name(announced: &str) -> String {
     let known = NAMES.iter().find(|(start, _)| announced.starts_with(start));
     let is_plain =
         |character: &char| character.is_ascii_alphanumeric() || "/+.-_".contains(*character);
-    let repeated: String = announced.chars().filter(is_plain).take(MAX_NAME).collect();
+    let repeated: String = announced.chars().filter(is_plain).collect();
+    let repeated = shown(&repeated);
     match known {
         Some((_, name)) => format!("{name} ({repeated})"),
         None => format!("a file of the type '{repeated}'"),
@@ -156,7 +152,7 @@ mod tests {
             );
         }
         let long = format!("application/{}", "x".repeat(1000));
-        assert!(matches!(media(Some(&long)), Media::Refused(name) if name.len() < 100));
+        assert!(matches!(media(Some(&long)), Media::Refused(name) if name.len() < 150));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use reqwest::StatusCode;
 use self::rules::{Rules, product_token};
 use super::FetchError;
 use super::target::Target;
+use crate::web::ENTRY_BYTES;
 
 /// How long a file is cached.
 const TTL: Duration = Duration::from_secs(3600);
@@ -23,8 +24,6 @@ const TTL: Duration = Duration::from_secs(3600);
 const UNREACHABLE_TTL: Duration = Duration::from_secs(60);
 /// Most bytes of all cached files; beyond it files are fetched again.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// Memory of a cache entry without its rules, in bytes.
-const ENTRY_BYTES: usize = 512;
 
 /// The cached files.
 #[derive(Debug)]

@@ -10,23 +10,12 @@ use url::{Host, Url};
 
 use super::FetchError;
 use super::address::is_public;
+use crate::ids::shown;
 use crate::web::settings::FetchSettings;
-use crate::web::{DomainFilter, SetupError};
+use crate::web::{DomainFilter, MAX_URL_BYTES, SetupError};
 
-/// Longest URL, in bytes; a longer one is refused.
-/// Tried by `target::what_is_no_url_of_a_public_host_is_refused_with_its_reason`.
-const MAX_URL: usize = 4096;
-/// Most characters of a URL in a text for the model; the rest is cut.
-const MAX_SHOWN: usize = 200;
-/// Longest name of a host, in characters (RFC 1035); a longer one is refused.
-/// Tried by `target::what_is_no_url_of_a_public_host_is_refused_with_its_reason`.
-const MAX_NAME: usize = 253;
-/// Longest label in the name of a host, in characters (RFC 1035); a longer one is refused.
-/// Tried by `fetch::target::what_is_no_url_of_a_public_host_is_refused_with_its_reason`.
-const MAX_LABEL: usize = 63;
-
-/// Top-level names outside the public internet: IANA's special-use names, names that ICANN reserves because private networks
-/// use them, and usual names of local networks.
+/// Top-level names outside the public internet: IANA's special-use names, names that ICANN reserves because private
+/// networks use them, and usual names of local networks.
 const LOCAL_NAMES: &[&str] = &[
     "alt",
     "arpa",
@@ -152,14 +141,16 @@ impl UrlPolicy {
 
     fn check(&self, mut url: Url, domains: &DomainFilter) -> Result<Target, FetchError> {
         if !matches!(url.scheme(), "http" | "https") {
-            let scheme = url.scheme().chars().take(MAX_LABEL).collect();
+            let scheme = shown(url.scheme());
             return Err(FetchError::Scheme { scheme });
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(FetchError::Credentials);
         }
-        if url.as_str().len() > MAX_URL {
-            return Err(FetchError::TooLong { limit: MAX_URL });
+        if url.as_str().len() > MAX_URL_BYTES {
+            return Err(FetchError::TooLong {
+                limit: MAX_URL_BYTES,
+            });
         }
         url.set_fragment(None);
         let (host, address) = match url.host() {
@@ -289,8 +280,10 @@ fn bad_glob(setting: &'static str, glob: &str, source: globset::Error) -> SetupE
 
 /// Refuses what the parser would ignore or accept.
 fn check_text(written: &str) -> Result<(), FetchError> {
-    if written.len() > MAX_URL {
-        return Err(FetchError::TooLong { limit: MAX_URL });
+    if written.len() > MAX_URL_BYTES {
+        return Err(FetchError::TooLong {
+            limit: MAX_URL_BYTES,
+        });
     }
     match written.contains(char::is_control) {
         true => Err(FetchError::Characters),
@@ -308,7 +301,7 @@ fn redirected(to: &Url, reason: FetchError) -> FetchError {
     // A parsed URL is ASCII. With an unknown scheme it may hold spaces, and so words that look like this server's own.
     let to = to.as_str().replace(' ', "%20");
     FetchError::Redirected {
-        to: to.chars().take(MAX_SHOWN).collect(),
+        to: shown(&to),
         reason: Box::new(reason),
     }
 }
@@ -324,9 +317,8 @@ fn problem_of_name(name: &str, is_private: bool) -> Option<&'static str> {
         return Some("ends in a dot; write it without");
     }
     let is_plain = |character: u8| matches!(character, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
-    let is_label =
-        |label: &str| (1..=MAX_LABEL).contains(&label.len()) && label.bytes().all(is_plain);
-    if name.len() > MAX_NAME || !name.split('.').all(is_label) {
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_plain);
+    if !name.split('.').all(is_label) {
         return Some("is not a valid name");
     }
     if is_private {

@@ -10,8 +10,6 @@ use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region};
 use crate::web::date;
 
 const RESET_HEADER: &str = "x-ratelimit-reset";
-/// Most results of one request, which Brave allows.
-const MAX_COUNT: usize = 20;
 /// The countries that Brave knows (`country` of its web search parameters).
 const COUNTRIES: &str = "AR AU AT BE BR CA CL DK FI FR DE HK IN ID IT JP KR MY MX NL NZ NO CN PL PT PH RU SA ZA ES SE CH TW TR GB US";
 
@@ -75,7 +73,7 @@ struct RefusalMeta {
 
 pub(super) fn request(endpoint: &Endpoint, query: &ProviderQuery<'_>) -> reqwest::Request {
     let words = operators::with_sites(query.query, query.domains, API.limits);
-    let count = query.max_results.clamp(1, MAX_COUNT).to_string();
+    let count = query.max_results.to_string();
     let country = region::country(query.location);
     let mut parameters = vec![
         ("q", words.as_str()),

@@ -8,20 +8,14 @@ use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, PageTexts, ProviderProblem, ProviderQuery, parse, region};
 use crate::web::date;
 
-/// Most results of one request, which Tavily allows.
-const TAVILY_RESULTS: usize = 20;
 /// Most domains that Tavily includes; others are left out.
 const TAVILY_INCLUDED: usize = 300;
 /// Most domains that Tavily excludes; others are left out.
 const TAVILY_EXCLUDED: usize = 150;
-/// Most results of one request, which Exa allows.
-const EXA_RESULTS: usize = 100;
 /// Most characters of each page that Exa is asked for.
 const TEXT_CHARS: usize = 40_000;
 /// Most characters of the highlights that Exa is asked for as the snippet of a page.
 const HIGHLIGHT_CHARS: usize = 600;
-/// Most characters of the text that replace missing highlights; the rest is cut.
-const SNIPPET_CHARS: usize = 400;
 
 pub(super) const TAVILY: Api = Api {
     public_url: Some("https://api.tavily.com"),
@@ -71,7 +65,7 @@ pub(super) fn tavily(
 ) -> reqwest::Request {
     let mut body = json!({
         "query": operators::within(query.query, TAVILY.limits),
-        "max_results": query.max_results.clamp(1, TAVILY_RESULTS),
+        "max_results": query.max_results,
         "search_depth": "basic",
         "topic": "general",
     });
@@ -99,7 +93,7 @@ pub(super) fn exa(
     let mut body = json!({
         "query": operators::within(query.query, EXA.limits),
         "type": "auto",
-        "numResults": query.max_results.clamp(1, EXA_RESULTS),
+        "numResults": query.max_results,
         "contents": contents,
     });
     let days = query.freshness.map(|age| age.select([1, 7, 31, 366]));
@@ -141,7 +135,7 @@ impl Item {
         let snippet = match (self.content, &self.text) {
             (Some(content), _) => content,
             (None, Some(text)) if highlights.is_empty() => {
-                text.chars().take(SNIPPET_CHARS).collect()
+                text.chars().take(HIGHLIGHT_CHARS).collect()
             }
             (None, _) => highlights,
         };

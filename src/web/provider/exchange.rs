@@ -17,37 +17,23 @@ use crate::net::{Backoff, ClientOptions, certificate_remedy, retry_after};
 use crate::web::encoding::{DecodedBody, Encoding};
 use crate::web::outcome::error_chain;
 use crate::web::settings::Settings;
+use crate::web::{LONGEST_WAIT, MAX_ANSWER};
 
-/// Most bytes of an answer; one with the text of twenty pages is well below this. A longer one is an error.
-/// Tried by `provider::failures::an_endless_answer_is_too_large`.
-const MAX_ANSWER_BYTES: usize = 8 << 20;
-/// Most bytes of an error answer; the rest is left out.
-const MAX_REFUSAL_BYTES: usize = 64 << 10;
-/// Longest wait for a connection. After it the provider counts as unreachable.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an unused connection is kept.
-const POOL_IDLE: Duration = Duration::from_secs(30);
 /// Longest time of all attempts and the delays between them, in units of the time-out of one. After it the next
 /// provider is asked.
 const OVERALL_TIMEOUTS: u32 = 2;
-/// Shortest delay before a retry.
-const BASE_DELAY: Duration = Duration::from_millis(250);
 /// Pause before a request is sent again, growing with each failure.
 const BACKOFF: Backoff = Backoff {
-    base: BASE_DELAY,
+    base: Duration::from_millis(250),
     max: Duration::from_secs(64),
     jitter: 0.5,
 };
-/// Longest delay that a provider may request. Beyond it another provider is the better choice.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(3);
 /// The accepted encodings. SearXNG treats a client that accepts neither as a bot.
 const ACCEPTED: &str = "gzip, deflate";
 /// Most redirects, all on one host. After them the answer is an error.
 const MAX_REDIRECTS: usize = 3;
-/// How long a provider that refused is avoided if it names no time.
+/// How long a provider that refused or does not answer is avoided if it names no time.
 const PENALTY: Duration = Duration::from_secs(60);
-/// How long a provider that does not answer is avoided.
-const SHORT_PENALTY: Duration = Duration::from_secs(20);
 /// Longest time for which a provider is avoided.
 const MAX_PENALTY: Duration = Duration::from_secs(600);
 
@@ -159,8 +145,6 @@ impl ProviderClient {
         let user_agent = HeaderValue::from_str(&settings.fetch.user_agent);
         let options = ClientOptions {
             user_agent: Some(user_agent.map_err(|_| SetupError::UserAgent)?),
-            connect_timeout: CONNECT_TIMEOUT.min(settings.search.timeout),
-            pool_idle_timeout: POOL_IDLE,
             redirects: Policy::custom(follow),
             // Without a configured URL the provider's public one is used.
             tls: urls.any(|url| url.as_ref().is_none_or(encrypted)),
@@ -220,16 +204,14 @@ impl ProviderClient {
             .map_err(FailedAttempt::no_response)?;
         let (status, headers) = (response.status(), response.headers().clone());
         if status == StatusCode::OK {
-            let (body, cut) = read(response, MAX_ANSWER_BYTES).await?;
+            let (body, cut) = read(response, MAX_ANSWER).await?;
             return match cut {
                 false => Ok(body),
-                true => Err(FailedAttempt::last(ProviderProblem::TooLarge(
-                    MAX_ANSWER_BYTES,
-                ))),
+                true => Err(FailedAttempt::last(ProviderProblem::TooLarge(MAX_ANSWER))),
             };
         }
         // The status counts even if the body cannot be read.
-        let body = read(response, MAX_REFUSAL_BYTES)
+        let body = read(response, MAX_ANSWER)
             .await
             .map(|(body, _)| body)
             .unwrap_or_default();
@@ -292,8 +274,8 @@ impl RetryAdvice {
         match self {
             Self::Never => None,
             Self::Soon => Some(BACKOFF.delay(retries)),
-            Self::After(delay) if *delay > MAX_RETRY_AFTER => None,
-            Self::After(delay) => Some(BACKOFF.lengthened((*delay).max(BASE_DELAY))),
+            Self::After(delay) if *delay > LONGEST_WAIT => None,
+            Self::After(delay) => Some(BACKOFF.lengthened((*delay).max(BACKOFF.base))),
         }
     }
 }
@@ -314,11 +296,15 @@ impl ProviderProblem {
     /// How long other providers are preferred.
     pub(in crate::web) fn penalty(&self) -> Option<Duration> {
         match self {
-            Self::KeyRefused | Self::Quota | Self::Blocked | Self::FormatOff => Some(PENALTY),
+            Self::KeyRefused
+            | Self::Quota
+            | Self::Blocked
+            | Self::FormatOff
+            | Self::TimedOut(_)
+            | Self::Unreachable { .. } => Some(PENALTY),
             Self::RateLimited { retry_after } => {
                 Some(retry_after.map_or(PENALTY, |delay| delay.min(MAX_PENALTY)))
             }
-            Self::TimedOut(_) | Self::Unreachable { .. } => Some(SHORT_PENALTY),
             Self::Paced
             | Self::Engines(_)
             | Self::Malformed(_)

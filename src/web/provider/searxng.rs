@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region, tidy};
-use crate::web::date;
+use crate::web::{MAX_TITLE_CHARS, date};
 
 /// A key, which SearXNG itself ignores, is for a proxy in front of it.
 pub(super) const API: Api = Api {
@@ -20,10 +20,6 @@ pub(super) const API: Api = Api {
         words: 100,
     },
 };
-/// Most engines that an error names; of others it says that there are more.
-const MAX_ENGINES: usize = 8;
-/// Most characters of an engine's name or of its reason; the rest is cut.
-const MAX_ENGINE_CHARS: usize = 60;
 
 #[derive(Deserialize)]
 struct Page {
@@ -80,18 +76,13 @@ pub(super) fn problem(status: StatusCode) -> Option<ProviderProblem> {
 
 /// The engines as "name (reason)"; each is a pair of the two in the answer.
 fn engines(engines: &[Value]) -> String {
-    let word = |value: &Value| tidy::plain(value.as_str().unwrap_or_default(), MAX_ENGINE_CHARS);
-    let mut named: Vec<String> = engines
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let named = engines
         .iter()
-        .take(MAX_ENGINES)
         .map(|engine| match engine.as_array().map(Vec::as_slice) {
             Some([name, reason, ..]) => format!("{} ({})", word(name), word(reason)),
             Some([name]) => word(name),
             Some([]) | None => word(engine),
-        })
-        .collect();
-    if engines.len() > MAX_ENGINES {
-        named.push("others".to_owned());
-    }
-    named.join(", ")
+        });
+    tidy::plain(&named.collect::<Vec<_>>().join(", "), MAX_TITLE_CHARS)
 }

@@ -8,9 +8,6 @@ use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region};
 use crate::web::date;
 
-/// Most results of one request, which the provider allows.
-const MAX_RESULTS: usize = 100;
-
 pub(super) const API: Api = Api {
     public_url: Some("https://google.serper.dev"),
     path: &["search"],
@@ -48,7 +45,7 @@ struct Refusal {
 pub(super) fn request(endpoint: &Endpoint, query: &ProviderQuery<'_>) -> reqwest::Request {
     let mut body = json!({
         "q": operators::with_sites(query.query, query.domains, API.limits),
-        "num": query.max_results.clamp(1, MAX_RESULTS),
+        "num": query.max_results,
     });
     if let Some(country) = region::country(query.location) {
         body["gl"] = json!(country.to_ascii_lowercase());

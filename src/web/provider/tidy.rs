@@ -7,16 +7,12 @@ use url::Url;
 use super::markup::{self, Piece};
 use super::{Hit, ProviderProblem, ProviderQuery};
 use crate::web::visible::visible;
+use crate::web::{MAX_TITLE_CHARS, MAX_URL_BYTES};
 
-/// Most characters of a title; a longer one is cut.
-const MAX_TITLE_CHARS: usize = 300;
 /// Most characters of a snippet; the longest documented one consists of three parts of 500. A longer one is cut.
 const MAX_SNIPPET_CHARS: usize = 2_000;
 /// Most characters of a page's text; the rest is cut.
 const MAX_TEXT_CHARS: usize = 200_000;
-/// Longest URL, in bytes. A result with a longer one is left out.
-/// Tried by `tidy::only_web_addresses_of_permitted_hosts_are_kept`.
-const MAX_URL_BYTES: usize = 2_048;
 /// Most characters of markup that are read for each character of text; the rest is left out.
 /// Tried by `provider::tidy::texts_become_plain`.
 const MARKUP_FACTOR: usize = 8;

@@ -12,11 +12,8 @@ use governor::{Quota, RateLimiter};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::quota::FairSemaphore;
-use crate::web::acting;
+use crate::web::{LONGEST_WAIT, acting};
 
-/// Longest wait for other requests, and then for the rate. Beyond it the next provider is the better choice.
-/// Tried by `rate::the_wait_is_bounded`.
-const MAX_WAIT: Duration = Duration::from_secs(3);
 /// Share of a minute's requests that may be made at once: a sixth.
 const BURST_FRACTION: u32 = 6;
 
@@ -49,10 +46,10 @@ impl RequestRate {
     /// Waits until a request may be made; false if that would take too long.
     pub(super) async fn acquire(&self) -> bool {
         let owner = acting::owner();
-        let Ok(_turn) = timeout(MAX_WAIT, self.turns.acquire(&owner)).await else {
+        let Ok(_turn) = timeout(LONGEST_WAIT, self.turns.acquire(&owner)).await else {
             return false;
         };
-        let deadline = Instant::now() + MAX_WAIT;
+        let deadline = Instant::now() + LONGEST_WAIT;
         loop {
             let Err(early) = self.limiter.check() else {
                 return true;

@@ -1,21 +1,12 @@
 //! Embeddings of an upstream with OpenAI's API.
 
-use std::time::Duration;
-
 use reqwest::Client;
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 
 use crate::net::{BodyError, CappedBody, ClientOptions};
-use crate::web::SetupError;
 use crate::web::settings::EmbeddingSettings;
-
-/// Longest answer, in bytes, sufficient for fifty vectors of 8192 numbers. With a longer one words decide.
-const MAX_ANSWER: usize = 16 * 1024 * 1024;
-/// Longest text that is sent, in characters; the rest is cut.
-const MAX_CHARS: usize = 2000;
-/// Longest wait for a connection. After it words decide.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::web::{MAX_ANSWER, SetupError};
 
 /// Requests embeddings.
 #[derive(Debug, Clone)]
@@ -40,7 +31,7 @@ pub(super) enum EmbedError {
 #[derive(Serialize)]
 struct Request<'a> {
     model: &'a str,
-    input: Vec<String>,
+    input: Vec<&'a str>,
     encoding_format: &'static str,
 }
 
@@ -58,7 +49,6 @@ struct Entry {
 impl Embeddings {
     pub(super) fn new(settings: EmbeddingSettings) -> Result<Self, SetupError> {
         let options = ClientOptions {
-            connect_timeout: CONNECT_TIMEOUT,
             certificates: settings.certificates.clone(),
             ..ClientOptions::default()
         };
@@ -81,10 +71,8 @@ impl Embeddings {
     }
 
     async fn vectors(&self, query: &str, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let short = |text: &str| text.chars().take(MAX_CHARS).collect::<String>();
-        let input: Vec<String> = std::iter::once(query)
+        let input: Vec<&str> = std::iter::once(query)
             .chain(texts.iter().map(String::as_str))
-            .map(short)
             .collect();
         let count = input.len();
         let body = Request {

@@ -16,8 +16,6 @@ const MOST: usize = 260;
 const LEAST_MOST: usize = 96;
 /// Number of passages of the maximum size that a budget should hold.
 const IN_BUDGET: usize = 6;
-/// Longest text that is cut, in bytes. The rest of a longer one is ignored.
-const MAX_TEXT: usize = 1024 * 1024;
 /// Longest headings of a passage, in characters; longer ones are cut.
 const MAX_HEADING: usize = 120;
 
@@ -56,7 +54,7 @@ impl Passage<'_> {
 pub(super) fn of<'d>(candidate: usize, of: &'d Candidate, size: &PassageSize) -> Vec<Passage<'d>> {
     let text = match of.markdown.trim().is_empty() {
         true => &of.snippet,
-        false => beginning(&of.markdown, MAX_TEXT),
+        false => &of.markdown,
     };
     if tokens::estimate(text) <= size.end {
         return whole(candidate, &of.title, text).into_iter().collect();
@@ -154,16 +152,6 @@ fn whole<'d>(candidate: usize, title: &'d str, text: &'d str) -> Option<Passage<
         place: 0..text.len(),
         text: trimmed,
     })
-}
-
-/// The start of a text, at most so many bytes and up to the end of a line.
-fn beginning(text: &str, most: usize) -> &str {
-    if text.len() <= most {
-        return text;
-    }
-    let end = (0..=most).rev().find(|&end| text.is_char_boundary(end));
-    let cut = text.get(..end.unwrap_or(0)).unwrap_or_default();
-    cut.rsplit_once('\n').map_or(cut, |(lines, _)| lines)
 }
 
 /// The current headings.

@@ -3,7 +3,7 @@
 use dom_query::NodeRef;
 
 use super::apart::{DIGIT_GAP, GAP, write_gaps};
-use super::prune::is_invisible;
+use super::prune::{MAX_DEPTH, is_invisible};
 
 /// Stands for the mark of struck text until Markdown is written, which would escape it.
 const STRUCK: char = '\u{fdd0}';
@@ -13,8 +13,6 @@ const INDEX: char = '\u{fdd1}';
 const ORDINALS: [&str; 16] = [
     "st", "nd", "rd", "th", "er", "re", "e", "ème", "o", "a", "os", "as", "tm", "sm", "mc", "r",
 ];
-/// Deepest part of a formula that is taken apart; deeper ones are text.
-const MAX_DEPTH: usize = 50;
 
 /// Writes the meaning of an element as text.
 pub(super) fn write(node: &NodeRef<'_>) {

@@ -5,6 +5,7 @@ use dom_query::{Document as Dom, NodeRef};
 use url::Url;
 
 use super::{apart, code, meaning};
+use crate::web::MAX_URL_BYTES;
 
 /// Elements without text of the page.
 const DROPPED: [&str; 34] = [
@@ -21,7 +22,7 @@ const BOXLESS: [&str; 12] = [
 /// Deepest elements that are kept; below them elements are replaced by their text. Later steps recurse and must not
 /// exhaust the stack.
 /// Tried by `hostile::deep_nesting_is_read_or_costs_a_process_at_most`.
-const MAX_DEPTH: usize = 200;
+pub(super) const MAX_DEPTH: usize = 200;
 /// Words of classes and ids that mark consent dialogs, editing controls and what is only printed.
 const INTERRUPTIONS: [&str; 8] = [
     "consent",
@@ -35,10 +36,6 @@ const INTERRUPTIONS: [&str; 8] = [
 ];
 /// Longest text of such an element, in characters; an element with a longer one is kept.
 const MAX_INTERRUPTION: usize = 3000;
-/// Longest alternative text, in characters; a longer one is cut.
-const MAX_ALT: usize = 300;
-/// Longest target of a link, in bytes; a longer one is left out.
-const MAX_LINK: usize = 2000;
 
 /// What styles of parts that fade in hold.
 const FADES: [&str; 6] = [
@@ -241,7 +238,7 @@ fn change(node: &NodeRef<'_>, base: Option<&Url>) {
 /// Replaces an element by the text of an attribute.
 fn replace_by(node: &NodeRef<'_>, attribute: &str) {
     let words = node.attr(attribute).unwrap_or_default();
-    let words: String = words.trim().chars().take(MAX_ALT).collect();
+    let words = words.trim();
     if words.is_empty() {
         apart::leave_gap(node);
     } else if is_formula(node) {
@@ -270,7 +267,7 @@ fn link(node: &NodeRef<'_>, base: Option<&Url>) {
             .ok();
         url.filter(|url| matches!(url.scheme(), "http" | "https" | "mailto"))
             .map(String::from)
-            .filter(|url| url.len() <= MAX_LINK)
+            .filter(|url| url.len() <= MAX_URL_BYTES)
     };
     node.retain_attrs(&["id", "class", "rel"]);
     match target {

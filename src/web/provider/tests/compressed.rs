@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt;
 use super::*;
 
 /// More bytes than are read of an answer.
-const TOO_MUCH: usize = (8 << 20) + 1;
+const TOO_MUCH: usize = (16 << 20) + 1;
 
 async fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzipEncoder::new(Vec::new());
@@ -55,7 +55,7 @@ async fn a_small_answer_that_becomes_a_large_one_is_too_large() {
     assert!(bomb.len() < 1 << 20);
     let reply = FakeReply::Encoded(200, "gzip", bomb);
     let refused = outcome(ProviderKind::SearXng, [reply]).await;
-    assert_eq!(refused, (Err(ProviderProblem::TooLarge(8 << 20)), 1));
+    assert_eq!(refused, (Err(ProviderProblem::TooLarge(16 << 20)), 1));
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn bytes_as_sent_are_limited_even_without_content() {
     empty.extend(b"\0\0\0\xff\xff".repeat(TOO_MUCH / 5 + 1));
     let reply = FakeReply::Encoded(200, "gzip", empty);
     let refused = outcome(ProviderKind::SearXng, [reply]).await;
-    assert_eq!(refused, (Err(ProviderProblem::TooLarge(8 << 20)), 1));
+    assert_eq!(refused, (Err(ProviderProblem::TooLarge(16 << 20)), 1));
 }
 
 #[tokio::test]

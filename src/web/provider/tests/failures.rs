@@ -267,7 +267,10 @@ async fn a_slow_provider_times_out() {
 #[tokio::test]
 async fn an_endless_answer_is_too_large() {
     let (problem, requests) = problem(ProviderKind::Tavily, [FakeReply::Endless]).await;
-    assert_eq!((problem, requests), (ProviderProblem::TooLarge(8 << 20), 1));
+    assert_eq!(
+        (problem, requests),
+        (ProviderProblem::TooLarge(16 << 20), 1)
+    );
 }
 
 #[tokio::test]
