@@ -52,6 +52,14 @@ use self::settings::Settings;
 pub use crate::blobs::Blob;
 use crate::ids::WorkspaceId;
 
+/// Longest time for each step of a start: the query of the interpreter, the steps before Python starts, the report of a
+/// relay, for which a container may have to be created first, Python with its modules, the probe of the self-test, and
+/// the list of fonts. After it the step has failed.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Most bytes of stderr that are kept before the interpreter is ready, and of the command's own; the middle of more is
+/// left out.
+const KEPT_STDERR: usize = 8 * 1024;
+
 /// The interpreters of all workspaces. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Sandbox(Arc<Inner>);

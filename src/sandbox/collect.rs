@@ -6,10 +6,8 @@ use super::settings::InterpreterLimits;
 use super::worker_protocol::WorkerMessage;
 use super::{CellEnd, CellError, CellOutcome, Image, Value};
 
-/// Most displayed texts of one cell; a notice counts the others.
+/// Most bytes of the displayed texts of one cell, one more for each; a notice counts the texts beyond.
 /// Tried by `collect::texts_and_notices_are_bounded`.
-const MAX_TEXTS: usize = 64;
-/// Most bytes of the displayed texts of one cell; a notice counts the texts beyond.
 const MAX_TEXT_BYTES: usize = 128 * 1024;
 /// Most frames of animations of one cell; a notice counts the others.
 const MAX_FRAMES: usize = 32;
@@ -94,8 +92,8 @@ impl CellOutput {
     }
 
     fn text(&mut self, text: String) {
-        self.text_bytes += text.len();
-        if self.texts.len() < MAX_TEXTS && self.text_bytes <= MAX_TEXT_BYTES {
+        self.text_bytes += text.len() + 1;
+        if self.text_bytes <= MAX_TEXT_BYTES {
             self.texts.push(text);
         } else {
             self.left_out += 1;
@@ -218,7 +216,7 @@ mod tests {
             collected.note("n");
         }
         let outcome = outcome(collected);
-        assert_eq!(outcome.texts.len(), MAX_TEXTS);
+        assert_eq!(outcome.texts.len(), MAX_TEXT_BYTES / 1025);
         assert_eq!(outcome.notices.len(), MAX_NOTICES + 1);
     }
 

@@ -26,8 +26,6 @@ pub use probe::{ProbeResult, attempts};
 const READY: &[u8] = b"ready";
 /// The allocator reserves a gibibyte by default, which would defeat the memory limit.
 const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "16M");
-/// Longest first message, in bytes, which may name a failed step. After a longer one the process is ended.
-const MAX_GREETING: usize = 4096;
 
 /// Settings of compute processes.
 #[derive(Debug, Clone)]
@@ -99,14 +97,13 @@ impl Computer {
         let mut computer = Self {
             child,
             socket,
-            max_answer: MAX_GREETING,
+            max_answer: settings.max_answer,
         };
         let greeting = computer.answer().await?;
         if greeting != READY {
             let failed = String::from_utf8_lossy(&greeting).into_owned();
             return Err(ComputeError::Confine(failed));
         }
-        computer.max_answer = settings.max_answer;
         Ok(computer)
     }
 

@@ -29,8 +29,8 @@ const LISTED: WalkLimits = WalkLimits {
     entries: 5000,
     depth: 4,
 };
-/// Most entries and deepest directories that are measured without a file system of its own. A larger tree exceeds any
-/// limit.
+/// Most entries and deepest directories that are copied, and that are measured without a file system of its own: deeper
+/// than listings, so that programs find their own trees again. What is beyond is not copied, and exceeds any limit.
 const COUNTED: WalkLimits = WalkLimits {
     entries: 65_536,
     depth: 128,

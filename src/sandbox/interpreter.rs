@@ -2,17 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::process::Command;
 
-use super::SandboxError;
 use super::settings::Settings;
+use super::{START_LIMIT, SandboxError};
 
-/// Longest time for the query, as reading the metadata of many packages from a cold disk takes a while. After it the
-/// start fails.
-const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// Number of the oldest version that supports the worker's syntax and modules.
 const OLDEST: (u32, u32) = (3, 9);
 /// The Python program that answers the query.
@@ -58,7 +54,7 @@ impl Interpreter {
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true);
-        let output = tokio::time::timeout(TIME_LIMIT, command.output())
+        let output = tokio::time::timeout(START_LIMIT, command.output())
             .await
             .map_err(|_| {
                 SandboxError::NoPython(format!("the Python interpreter '{name}' does not answer"))

@@ -13,7 +13,7 @@ mod namespaces;
 pub(super) mod raw;
 mod root;
 mod rules;
-mod server_socket;
+pub(super) mod server_socket;
 pub(super) mod spec;
 
 use std::io;

@@ -9,12 +9,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
+use super::launcher::server_socket::{MAX_DESCRIPTORS, MAX_MESSAGE};
 use super::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
-
-/// Longest message of a launcher, in bytes. A longer one is an error.
-const MAX_MESSAGE: usize = 64 * 1024;
-/// Most descriptors with one message; others are closed.
-const MAX_DESCRIPTORS: usize = 8;
 
 /// The socket to a launcher. Dropping it ends the interpreter and everything it started.
 #[derive(Debug)]

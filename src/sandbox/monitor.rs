@@ -4,7 +4,7 @@
 //! new one is counted next time. First a quick sum counts shared pages once per process. Only if that exceeds the
 //! limit, each page is counted by its share, if the kernel permits reading it. Blocks for as long as `/proc` takes.
 
-mod descriptors;
+pub(super) mod descriptors;
 mod kernel;
 
 use std::collections::{HashMap, HashSet};

@@ -37,8 +37,6 @@ use crate::quota::{FairPermit, FairSemaphore};
 
 /// Most calls of one workspace that wait for each other. A further one fails as overloaded.
 const MAX_QUEUED: usize = 4;
-/// Longest time that abandoned code has to end after an interrupt. After it the interpreter is ended.
-const RECOVERY: Duration = Duration::from_secs(2);
 
 /// The right of a workspace to an interpreter, and the place of the interpreter.
 type WorkerPermit = (FairPermit, OwnedSemaphorePermit);
@@ -289,7 +287,7 @@ impl Pool {
                 Some(permitted) => tokio::select! {
                     biased;
                     () = pool.closing.cancelled() => WorkerStatus::Ended,
-                    status = permitted.worker.recover(RECOVERY) => status,
+                    status = permitted.worker.recover() => status,
                 },
                 None => WorkerStatus::Ready,
             };

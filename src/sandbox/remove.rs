@@ -19,7 +19,7 @@ use rustix::io::Errno;
 /// Most names that are read from a directory at a time; the others follow.
 const BATCH: usize = 1024;
 /// Size of the buffer for reading directories, in bytes.
-const LISTING_BUFFER: usize = 32 * 1024;
+pub(super) const LISTING_BUFFER: usize = 32 * 1024;
 
 /// Deletes a directory and its contents; a missing directory is no error.
 pub(super) fn remove_tree(path: &Path) -> io::Result<()> {

@@ -7,7 +7,6 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -16,12 +15,10 @@ use super::interpreter::Interpreter;
 use super::plan::{IsolationMethod, LaunchPlan, Reservations};
 use super::settings::{Settings, Tier};
 use super::worker::Worker;
-use super::{Cell, IsolationReport, SandboxError};
+use super::{Cell, IsolationReport, START_LIMIT, SandboxError};
 
 /// The probe, run as a cell.
 const PROBE: &str = include_str!("selftest.py");
-/// Longest time for the probe. After it the report says that there was no answer.
-const PROBE_LIMIT: Duration = Duration::from_secs(20);
 /// Number of the first Landlock version that confines signals and abstract sockets; without it a shared user id
 /// isolates nothing.
 const SCOPED_LANDLOCK: i32 = 6;
@@ -126,7 +123,7 @@ async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
         code: &code,
         outputs: &[],
         inputs: &[],
-        timeout: PROBE_LIMIT,
+        timeout: START_LIMIT,
     };
     let (outcome, _) = worker.run(&cell, &|_, _| {}).await;
     match serde_json::from_str::<BTreeMap<String, String>>(&outcome.stdout) {

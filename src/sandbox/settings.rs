@@ -116,26 +116,24 @@ pub enum Network {
 
 impl Default for InterpreterLimits {
     fn default() -> Self {
-        /// Unit of sizes: a mebibyte.
-        const MIB: u64 = 1024 * 1024;
         Self {
-            memory: 1024 * MIB,
-            address_space: 4096 * MIB,
+            memory: 1 << 30,
+            address_space: 4 << 30,
             processes: 64,
             cpus: 1,
-            disk: 256 * MIB,
-            tmp: 64 * MIB,
+            disk: 256 << 20,
+            tmp: 64 << 20,
             inodes: 4096,
-            file_size: 64 * MIB,
+            file_size: 64 << 20,
             open_files: 256,
-            output: 64 * MIB,
+            output: 64 << 20,
             output_kept: 32 * 1024,
             value: 16 * 1024,
             images: 10,
             image_bytes: 4 * 1024 * 1024,
             files: 20,
-            captured_file: 32 * MIB,
-            captured_total: 64 * MIB,
+            captured_file: 32 << 20,
+            captured_total: 64 << 20,
         }
     }
 }

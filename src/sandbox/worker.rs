@@ -17,8 +17,11 @@ use super::output::OutputBuffer;
 use super::plan::{LaunchPlan, Reservation};
 use super::process::{Process, ProcessEvent, ProcessExit};
 use super::worker_protocol::{self, WorkerDecoder, WorkerMessage};
-use super::{Cell, CellOutcome, OutputListener, OutputStream, ResourceLimit, SandboxError};
-use cell::RunningCell;
+use super::{
+    Cell, CellOutcome, KEPT_STDERR, OutputListener, OutputStream, ResourceLimit, START_LIMIT,
+    SandboxError,
+};
+use cell::{GRACE, RunningCell};
 use launch::{data_directory, start_process};
 use reservation::ReservationGuard;
 use watch::{ResourceWatcher, WatchTarget};
@@ -32,14 +35,10 @@ pub(super) const THREAD_VARIABLES: [&str; 4] = [
     "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 ];
-/// Longest time for Python to start and to preload modules. After it the start fails.
-const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Pause between interrupts, and between reads of abandoned output.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest time for deleting the variables. After it the interpreter is ended.
 const RESET_LIMIT: Duration = Duration::from_secs(5);
-/// Most bytes of stderr that are kept before the interpreter is ready; the middle of more is left out.
-const KEPT_EARLY: usize = 8 * 1024;
 
 /// A live interpreter.
 #[derive(Debug)]
@@ -91,7 +90,7 @@ impl Worker {
             before: Snapshot::default(),
             process,
             decoder: WorkerDecoder::new(&plan.settings.limits),
-            stderr: OutputBuffer::new(KEPT_EARLY),
+            stderr: OutputBuffer::new(KEPT_STDERR),
             last_id: 0,
             watcher: None,
             plan: plan.clone(),
@@ -101,7 +100,7 @@ impl Worker {
             preload_failed: Vec::new(),
         };
         worker.refresh_snapshot().await;
-        let ready = timeout(READY_LIMIT, worker.ready()).await;
+        let ready = timeout(START_LIMIT, worker.ready()).await;
         let error = match ready.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(()) => return Ok(worker),
             Err(Lost::Launch(step, source)) => SandboxError::Launch { step, source },
@@ -177,8 +176,8 @@ impl Worker {
     }
 
     /// Ends an abandoned call: interrupts the code and reads up to the end of the call.
-    pub(super) async fn recover(&mut self, grace: Duration) -> WorkerStatus {
-        let done = timeout(grace, async {
+    pub(super) async fn recover(&mut self) -> WorkerStatus {
+        let done = timeout(GRACE, async {
             loop {
                 if self.process.interrupt().is_err() {
                     return WorkerStatus::Ended;

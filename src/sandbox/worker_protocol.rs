@@ -25,10 +25,7 @@ pub(super) const MAX_FRAME_BYTES: usize = 8 * 1024 * 1024 + 64 * 1024;
 
 /// Number of the protocol version that the worker must report.
 const PROTOCOL: u32 = 1;
-/// Longest name of a class, version or module, in bytes; a longer one is cut.
-/// Tried by `worker_protocol::texts_and_images_are_bounded_by_the_limits`.
-const MAX_NAME: usize = 128;
-/// Longest notice, in bytes; a longer one is cut.
+/// Longest notice, or name of a class, version or module, in bytes; a longer one is cut.
 /// Tried by `worker_protocol::texts_and_images_are_bounded_by_the_limits`.
 const MAX_NOTICE: usize = 1024;
 /// Most modules that are reported as not preloaded; others are left out.
@@ -203,13 +200,13 @@ impl WorkerDecoder {
                 id,
                 value: Value {
                     text: clean(&text, self.max_value),
-                    kind: clean(&kind, MAX_NAME),
+                    kind: clean(&kind, MAX_NOTICE),
                 },
             }),
             b'X' => fields(payload).map(|fields: ErrorFields| WorkerMessage::Error {
                 id: fields.id,
                 error: CellError {
-                    name: clean(&fields.name, MAX_NAME),
+                    name: clean(&fields.name, MAX_NOTICE),
                     message: clean(&fields.message, self.max_value),
                     traceback: clean(&fields.traceback, self.max_value),
                 },
@@ -283,8 +280,8 @@ fn ready(payload: &[u8]) -> Result<WorkerMessage, Violation> {
     }
     let failed = fields.preload_failed.iter().take(MAX_MODULES);
     Ok(WorkerMessage::Ready {
-        python: clean(&fields.python, MAX_NAME),
-        preload_failed: failed.map(|name| clean(name, MAX_NAME)).collect(),
+        python: clean(&fields.python, MAX_NOTICE),
+        preload_failed: failed.map(|name| clean(name, MAX_NOTICE)).collect(),
     })
 }
 

@@ -59,7 +59,7 @@ const ROOMS: &[(&str, [usize; 3])] = &[
     ("ranking", [3, 0, 3]),
     ("responses", [0, 1, 0]),
     ("runs", [8, 6, 3]),
-    ("sandbox", [82, 23, 56]),
+    ("sandbox", [63, 19, 39]),
     ("session", [7, 2, 3]),
     ("store", [51, 18, 39]),
     ("tools", [123, 26, 62]),

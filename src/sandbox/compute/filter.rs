@@ -8,6 +8,8 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
+use super::confine::DESCRIPTORS;
+
 /// Allowed with any arguments: memory, waiting for threads of the process, time, randomness, own signals, exit.
 #[rustfmt::skip]
 const ALWAYS: [i64; 21] = [
@@ -17,9 +19,6 @@ const ALWAYS: [i64; 21] = [
     libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sched_yield, libc::SYS_set_robust_list,
     libc::SYS_sigaltstack, libc::SYS_getcpu,
 ];
-/// Number below which descriptors are allowed: standard input, which is the socket, the unused standard outputs, and
-/// the two copies of the socket.
-const DESCRIPTORS: u64 = 5;
 
 /// The filter for this machine's architecture.
 pub(super) fn program() -> io::Result<BpfProgram> {

@@ -13,8 +13,6 @@ use crate::sandbox::settings::InterpreterLimits;
 /// Most files that notices name; one more notice counts the others.
 /// Tried by `capture::floods_and_names_are_bounded`.
 const MAX_NAMED: usize = 8;
-/// Most files that a cell can request; others are left out.
-const MAX_DECLARED: usize = 256;
 
 impl WorkDir {
     /// Reads the files that are new or changed since `before`, and the requested ones even if unchanged.
@@ -26,7 +24,7 @@ impl WorkDir {
     ) -> FileCapture {
         let after = self.snapshot();
         let mut builder = CaptureBuilder::new(limits);
-        for name in CaptureBuilder::bounded(declared) {
+        for name in declared {
             match self.open(name) {
                 Ok((name, file, meta)) => builder.take(&name, file, &meta),
                 Err(refusal) => builder.reject(name, refusal),
@@ -63,11 +61,6 @@ impl<'a> CaptureBuilder<'a> {
             too_many: Vec::new(),
             unnamed: 0,
         }
-    }
-
-    /// The requested files, up to the limit.
-    pub(super) fn bounded(declared: &[String]) -> &[String] {
-        declared.get(..MAX_DECLARED).unwrap_or(declared)
     }
 
     /// Whether a file has been taken.

@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use crate::sandbox::remove::LISTING_BUFFER;
+
 /// Longest path that is opened, in bytes, which is the kernel's limit. A longer one is refused.
 const MAX_PATH: usize = 4095;
-/// Size of the buffer for reading directories, in bytes.
-const LISTING_BUFFER: usize = 32 * 1024;
 /// Most bytes of the paths of directories that wait to be listed. Beyond it directories are left out.
 const MAX_WAITING_PATHS: usize = 8 * 1024 * 1024;
 

@@ -14,14 +14,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits, WalkStep};
-use super::{SaveCounts, WorkDir, own};
+use super::{COUNTED, SaveCounts, WorkDir, own};
 use crate::sandbox::settings::InterpreterLimits;
 
-/// Deepest tree that is copied: deeper than listings, so that programs find their own trees again. What lies deeper is
-/// left out.
-pub(super) const COPIED_DEPTH: usize = 32;
-/// Most entries that are copied; others are left out.
-pub(super) const COPIED_ENTRIES: usize = 65_536;
 /// Directories that are recreated when needed.
 const REMADE: [&[u8]; 2] = [b"__pycache__", b".ipynb_checkpoints"];
 
@@ -41,7 +36,7 @@ impl WorkDir {
             single: !self.private_mount,
             max_file: limits.file_size,
             max_bytes: limits.disk,
-            max_entries: usize::try_from(limits.inodes).unwrap_or(COPIED_ENTRIES),
+            max_entries: usize::try_from(limits.inodes).unwrap_or(COUNTED.entries),
         })?;
         staged.put_in_place(directory)?;
         Ok(saved)
@@ -61,7 +56,7 @@ impl WorkDir {
             single: false,
             max_file: u64::MAX,
             max_bytes: u64::MAX,
-            max_entries: COPIED_ENTRIES,
+            max_entries: COUNTED.entries,
         })?;
         Ok(copied.files)
     }
@@ -123,8 +118,8 @@ fn copy_tree(copy: &Copy<'_>) -> io::Result<SaveCounts> {
     let mut saved = SaveCounts::default();
     let mut left = copy.max_bytes;
     let bounds = WalkLimits {
-        entries: copy.max_entries.min(COPIED_ENTRIES),
-        depth: COPIED_DEPTH,
+        entries: copy.max_entries.min(COUNTED.entries),
+        depth: COUNTED.depth,
     };
     let walked = copy.source.walk(bounds, |path, meta| {
         let copied = match meta.kind {

@@ -129,7 +129,7 @@ impl<'r> RemoteDir<'r> {
     ) -> io::Result<(FileCapture, Snapshot)> {
         let after = self.snapshot().await?;
         let mut builder = CaptureBuilder::new(limits);
-        for name in CaptureBuilder::bounded(declared) {
+        for name in declared {
             match relative(name, &self.relayed.directory) {
                 Ok(path) => {
                     let name = String::from_utf8_lossy(path.bytes()).into_owned();

@@ -20,7 +20,7 @@ const MAX_DESCRIPTORS: usize = 32 * 1024;
 /// measurement fails.
 const MAX_MAPS: u64 = 8 * 1024 * 1024;
 /// Unit of `st_blocks`, in bytes.
-const BLOCK: u64 = 512;
+pub(in crate::sandbox) const BLOCK: u64 = 512;
 
 /// How descriptors of other processes are read.
 #[derive(Debug)]

@@ -1,12 +1,11 @@
 //! The font list that matplotlib builds at its first import with an empty configuration directory.
 
 use std::error::Error;
-use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{PlacedWorker, Pool};
-use crate::sandbox::Cell;
+use crate::sandbox::{Cell, START_LIMIT};
 
 /// Builds the list and copies it to the working directory.
 const LISTING: &str = r#"
@@ -15,8 +14,6 @@ import matplotlib.font_manager
 for path in glob.glob(os.path.join(matplotlib.get_cachedir(), "fontlist-*.json")):
     shutil.copy(path, ".")
 "#;
-/// Longest time for the list of fonts, of which a host may have thousands. After it there is none.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Builds the list in an interpreter that no workspace gets. Gives up when the pool closes.
 pub(super) async fn list(
@@ -28,7 +25,7 @@ pub(super) async fn list(
         code: LISTING,
         outputs: &[],
         inputs: &[],
-        timeout: TIME_LIMIT,
+        timeout: START_LIMIT,
     };
     let outcome = tokio::select! {
         (outcome, _) = worker.run(&cell, &|_, _| {}) => Some(outcome),

@@ -19,6 +19,7 @@ use tokio::task::spawn_blocking;
 
 use self::index::Index;
 use crate::ids::{Owner, WorkspaceId};
+use crate::sandbox::monitor::descriptors::BLOCK;
 use crate::sandbox::settings::InterpreterLimits;
 use crate::sandbox::worker::Worker;
 
@@ -32,8 +33,6 @@ const FILES: &str = "files";
 const NOTE: &str = ".note";
 /// How long notes are kept if files are kept for ever.
 const NOTE_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Unit of `st_blocks`, in bytes.
-const BLOCK: u64 = 512;
 
 /// The directory of saved files. Cheap to clone.
 #[derive(Debug, Clone)]

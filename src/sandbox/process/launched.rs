@@ -20,12 +20,12 @@ use crate::sandbox::files::WorkDir;
 use crate::sandbox::launcher::ARGUMENT;
 use crate::sandbox::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
 use crate::sandbox::launcher_socket::{KillHandle, LauncherSocket};
-use crate::sandbox::{OutputStream, SandboxError};
+use crate::sandbox::{OutputStream, START_LIMIT, SandboxError};
 
-/// Longest time for the steps before Python starts. After it the start fails.
-const LAUNCH_LIMIT: Duration = Duration::from_secs(20);
-/// Longest time for killing and reaping all processes. After it the launcher is killed.
-const END_LIMIT: Duration = Duration::from_secs(5);
+/// Longest time that a launcher has for killing and reaping all processes after its socket is closed. After it the
+/// launcher is killed.
+/// Tried by `reservation::a_place_is_kept_until_the_launcher_has_ended`.
+pub(in crate::sandbox) const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// A launcher and its interpreter.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl LaunchedProcess {
             let cause = io::ErrorKind::NotFound.into();
             return Err(at("making the output pipes")(cause));
         };
-        let launched = timeout(LAUNCH_LIMIT, async {
+        let launched = timeout(START_LIMIT, async {
             socket.send(spec).await?;
             socket.receive().await
         });

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-use super::{ProcessEvent, ProcessExit, READ_SIZE, drain};
+use super::{MAX_PIPE, ProcessEvent, ProcessExit, READ_SIZE, drain};
 use crate::sandbox::OutputStream;
 use crate::sandbox::output::OutputBuffer;
 use crate::sandbox::relay_protocol::{self, FileReply, FileRequest, RelayDecoder, RelayMessage};
@@ -35,10 +35,6 @@ const END_STEPS: [(Option<Signal>, Duration); 3] = [
 ];
 /// Most bytes of events that are queued while a reply is awaited; further output is dropped.
 const MAX_QUEUED_BYTES: usize = 1024 * 1024;
-/// Most bytes that are read without waiting; the rest is left.
-const MAX_TAKEN: usize = 4 * 1024 * 1024;
-/// Most bytes of the command's own stderr that are kept; the middle of more is left out.
-const KEPT_STDERR: usize = 8 * 1024;
 
 /// A command and its relay.
 #[derive(Debug)]
@@ -114,7 +110,7 @@ impl RelayedProcess {
     pub(super) fn take_output(&mut self, mut take: impl FnMut(OutputStream, &[u8])) {
         let incoming = &mut self.incoming;
         let mut messages = Vec::new();
-        drain(&self.stdout, MAX_TAKEN, |bytes| {
+        drain(&self.stdout, MAX_PIPE, |bytes| {
             incoming.push(bytes);
             messages.extend(std::iter::from_fn(|| incoming.next()));
         });
@@ -215,7 +211,7 @@ impl RelayedProcess {
     /// What the command itself wrote to stderr.
     pub(super) fn command_stderr(&mut self) -> String {
         let stderr_text = &mut self.stderr_text;
-        drain(&self.stderr, MAX_TAKEN, |bytes| {
+        drain(&self.stderr, MAX_PIPE, |bytes| {
             drop(stderr_text.push(bytes));
         });
         stderr_text.take().text

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::host::Host;
-use super::{PROBE_LIMIT, TierAttempt, probe, report};
+use super::{TierAttempt, probe, report};
 use crate::sandbox::interpreter::{Interpreter, QUERY};
 use crate::sandbox::plan::{IsolationMethod, LaunchPlan, Reservations};
 use crate::sandbox::settings::Settings;
 use crate::sandbox::worker::Worker;
-use crate::sandbox::{Cell, IsolationReport, OutputStream, SandboxError};
+use crate::sandbox::{Cell, IsolationReport, OutputStream, START_LIMIT, SandboxError};
 
 /// Most bytes of an interpreter's answer; further output is left out.
 const MAX_ANSWER: usize = 1024 * 1024;
@@ -61,7 +61,7 @@ async fn query(worker: &mut Worker) -> Result<Interpreter, SandboxError> {
         code: QUERY,
         outputs: &[],
         inputs: &[],
-        timeout: PROBE_LIMIT,
+        timeout: START_LIMIT,
     };
     // Read live, because the retained output may be too short for the names of all packages.
     let answer = Mutex::new(String::new());

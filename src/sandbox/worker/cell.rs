@@ -5,18 +5,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::watch::ResourceWatcher;
-use super::{Worker, WorkerStatus};
+use super::{REPEAT_INTERVAL, Worker, WorkerStatus};
 use crate::sandbox::collect::CellOutput;
 use crate::sandbox::output::OutputBuffer;
 use crate::sandbox::process::{ProcessEvent, ProcessExit};
 use crate::sandbox::worker_protocol::{self, Violation, WorkerMessage};
 use crate::sandbox::{Cell, CellEnd, CellOutcome, OutputListener, OutputStream, ResourceLimit};
 
-/// Longest time that code has to end after the first interrupt. After it the interpreter is ended.
+/// Longest time that code, abandoned or not, has to end after the first interrupt. After it the interpreter is ended.
 /// Tried by `time::time_is_bounded`.
-const GRACE: Duration = Duration::from_secs(2);
-/// Pause between interrupts.
-const REPEAT_INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Most protocol violations of one cell. With the last one the interpreter is ended.
 /// Tried by `hostile::forged_frames_and_garbage_end_the_interpreter_and_nothing_else`.
 const MAX_VIOLATIONS: u32 = 3;

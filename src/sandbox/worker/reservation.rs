@@ -9,10 +9,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tokio::task::spawn_blocking;
 
 use crate::sandbox::plan::Reservation;
-
-/// Longest time that a launcher has to end everything after its socket is closed. After it the launcher is killed.
-/// Tried by `reservation::a_place_is_kept_until_the_launcher_has_ended`.
-const END_LIMIT: Duration = Duration::from_secs(10);
+use crate::sandbox::process::launched::END_LIMIT;
 
 /// A reservation and the launcher whose exit releases it. Must be dropped after the launcher's socket; dropping it
 /// waits on a separate thread.

@@ -234,7 +234,7 @@ fn texts_and_images_are_bounded_by_the_limits() {
         r#"{"id":1,"mime":"image/png","kind":"image"}"#,
         &png_of(1, 1),
     ));
-    let name = format!("{} […]", "y".repeat(MAX_NAME));
+    let name = format!("{} […]", "y".repeat(MAX_NOTICE));
     assert_eq!(
         all(&mut decoder),
         [

@@ -10,9 +10,9 @@ use rustix::fs::FileType;
 use tokio::task::spawn_blocking;
 
 use super::{Entry, RemoteDir, RequestFailure, own_name};
-use crate::sandbox::files::SaveCounts;
 use crate::sandbox::files::confined::{ConfinedDir, RelativePath, WalkLimits, WalkStep};
-use crate::sandbox::files::copy::{COPIED_DEPTH, COPIED_ENTRIES, StagedDir, open_directory};
+use crate::sandbox::files::copy::{StagedDir, open_directory};
+use crate::sandbox::files::{COUNTED, SaveCounts};
 use crate::sandbox::relay_protocol::{FileRequest, MAX_CONTENT};
 use crate::sandbox::settings::InterpreterLimits;
 
@@ -24,10 +24,10 @@ impl RemoteDir<'_> {
         directory: &Path,
         limits: &InterpreterLimits,
     ) -> io::Result<SaveCounts> {
-        let entries = usize::try_from(limits.inodes).unwrap_or(COPIED_ENTRIES);
+        let entries = usize::try_from(limits.inodes).unwrap_or(COUNTED.entries);
         let bounds = WalkLimits {
-            entries: entries.min(COPIED_ENTRIES),
-            depth: COPIED_DEPTH,
+            entries: entries.min(COUNTED.entries),
+            depth: COUNTED.depth,
         };
         let listing = self.listing(bounds, true).await?;
         let staged = StagedDir::new(directory)?;
@@ -38,7 +38,7 @@ impl RemoteDir<'_> {
         let mut left = limits.disk;
         for Entry(name, is_directory, size, ..) in listing.files {
             let most = limits.file_size.min(left);
-            let copied = match own_name(&name, COPIED_DEPTH) {
+            let copied = match own_name(&name, COUNTED.depth) {
                 None => Err(io::ErrorKind::InvalidInput.into()),
                 Some(path) if is_directory => staged.root.create_directory(&path).map(|_| 0),
                 Some(_) if size > most => Err(io::ErrorKind::QuotaExceeded.into()),
@@ -60,13 +60,9 @@ impl RemoteDir<'_> {
     /// Copies saved files into the working directory without overwriting.
     pub(crate) async fn restore_from(&mut self, directory: &Path) -> io::Result<()> {
         let source = ConfinedDir::new(open_directory(directory)?);
-        let bounds = WalkLimits {
-            entries: COPIED_ENTRIES,
-            depth: COPIED_DEPTH,
-        };
         let walking = spawn_blocking(move || {
             let mut found = Vec::new();
-            source.walk(bounds, |path, meta| {
+            source.walk(COUNTED, |path, meta| {
                 found.push((path.clone(), meta.kind));
                 WalkStep::Enter
             })?;

@@ -3,23 +3,18 @@
 use std::collections::VecDeque;
 use std::io;
 use std::process::Stdio;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use serde_json::json;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{KEPT_STDERR, Lost, RelayedProcess};
-use crate::sandbox::SandboxError;
+use super::{Lost, RelayedProcess};
 use crate::sandbox::output::OutputBuffer;
 use crate::sandbox::relay_protocol::{self, RelayDecoder, RelayMessage};
 use crate::sandbox::settings::Settings;
 use crate::sandbox::worker;
-
-/// Longest wait for the report of the relay, for which a container may have to be created first. After it the start
-/// fails.
-const HELLO_LIMIT: Duration = Duration::from_secs(60);
+use crate::sandbox::{KEPT_STDERR, START_LIMIT, SandboxError};
 
 impl RelayedProcess {
     /// Runs the command and waits for the relay.
@@ -74,7 +69,7 @@ impl RelayedProcess {
             interpreter_ended: false,
             lost: None,
         };
-        let hello = timeout(HELLO_LIMIT, relayed.message()).await;
+        let hello = timeout(START_LIMIT, relayed.message()).await;
         let cause = match hello {
             Ok(Ok(RelayMessage::Hello(directory))) => {
                 relayed.directory = directory;
