@@ -7,8 +7,12 @@
 const HEAD_BYTES: usize = 8192;
 /// Longest declared media type that is accepted, in bytes; a longer one counts as none.
 const MAX_TYPE_BYTES: usize = 100;
+/// Longest name of a file, in bytes, the limit of common file systems; a longer one is cut.
+/// Tried by `name::long_names_keep_their_ending`.
+pub(crate) const MAX_NAME_BYTES: usize = 255;
 /// Longest file extension, in bytes; a longer one counts as none.
-const MAX_EXTENSION_BYTES: usize = 31;
+/// Tried by `name::long_names_keep_their_ending`.
+pub(crate) const MAX_EXTENSION_BYTES: usize = 31;
 
 const PLAIN: &str = "text/plain";
 const SVG: &str = "image/svg+xml";

@@ -1,6 +1,35 @@
 //! What the body of an error says, for a model or an operator.
 
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use serde_json::Value;
+use tokio::time::timeout;
+
+/// Most bytes of the body of an error, of the error text of an MCP server and of its report of progress that are passed
+/// on; the rest is left out.
+/// Tried by `dispatch::the_model_is_told_why_a_webhook_refused_a_call`.
+pub(super) const MOST_BYTES: usize = 1024;
+/// Longest wait for the body of an error. The status is known, and is told in any case.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// The start of a body, as much of it as comes in time.
+pub(super) async fn start_of<E>(chunks: impl Stream<Item = Result<Bytes, E>>) -> Vec<u8> {
+    let mut chunks = std::pin::pin!(chunks);
+    let mut start = Vec::new();
+    let read = async {
+        while start.len() < MOST_BYTES
+            && let Some(Ok(chunk)) = chunks.next().await
+        {
+            let room = MOST_BYTES - start.len();
+            start.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
+        }
+    };
+    // What has come until then is good enough.
+    let _late = timeout(LONGEST_WAIT, read).await;
+    start
+}
 
 /// The text of a body that may have been cut; `None` if it is no text, or is empty.
 pub(super) fn text_of(bytes: &[u8], is_json: bool) -> Option<String> {

@@ -146,11 +146,9 @@ pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired 
 
 /// Estimated memory of a value, in bytes.
 fn memory(value: &Value) -> usize {
-    /// Memory of a map's smallest node, in bytes.
-    const MAP: usize = 640;
     let inside = match value {
         Value::Array(items) => items.iter().map(memory).sum(),
-        Value::Object(entries) => entries.iter().fold(MAP, |sum, (key, value)| {
+        Value::Object(entries) => entries.iter().fold(read::OBJECT, |sum, (key, value)| {
             sum + size_of::<String>() + key.len() + memory(value)
         }),
         Value::String(text) => text.len(),

@@ -2,12 +2,8 @@
 //!
 //! Unicode characters and leading dots are kept, as in `.gitignore`.
 
-/// Longest name in bytes, the limit of common file systems; a longer one is cut.
-/// Tried by `name::long_names_keep_their_ending`.
-const MAX_BYTES: usize = 255;
-/// Longest extension that is kept when a name is shortened, in bytes, with its dot.
-/// Tried by `name::long_names_keep_their_ending`.
-const MAX_ENDING_BYTES: usize = 32;
+use crate::media::{MAX_EXTENSION_BYTES, MAX_NAME_BYTES};
+
 /// The name of a file without a usable name.
 const DEFAULT_NAME: &str = "file";
 
@@ -33,16 +29,16 @@ fn is_allowed(char: char) -> bool {
 
 /// Shortens the stem and keeps the extension.
 fn shortened(name: &str) -> String {
-    if name.len() <= MAX_BYTES {
+    if name.len() <= MAX_NAME_BYTES {
         return name.to_owned();
     }
     let (stem, ending) = match name.rsplit_once('.') {
-        Some((stem, ending)) if ending.len() < MAX_ENDING_BYTES => (stem, format!(".{ending}")),
+        Some((stem, ending)) if ending.len() <= MAX_EXTENSION_BYTES => (stem, format!(".{ending}")),
         Some(_) | None => (name, String::new()),
     };
-    let mut short = String::with_capacity(MAX_BYTES);
+    let mut short = String::with_capacity(MAX_NAME_BYTES);
     for char in stem.chars() {
-        if short.len() + char.len_utf8() + ending.len() > MAX_BYTES {
+        if short.len() + char.len_utf8() + ending.len() > MAX_NAME_BYTES {
             break;
         }
         short.push(char);
@@ -85,12 +81,12 @@ mod tests {
     fn long_names_keep_their_ending() {
         let long = sanitize(&format!("{}.parquet", "ä".repeat(300)));
         assert!(
-            long.len() <= MAX_BYTES && long.len() > MAX_BYTES - 2,
+            long.len() <= MAX_NAME_BYTES && long.len() > MAX_NAME_BYTES - 2,
             "{}",
             long.len()
         );
         assert!(long.starts_with("ää") && long.ends_with("ä.parquet"));
         let no_ending = sanitize(&format!("a.{}", "x".repeat(400)));
-        assert_eq!(no_ending.len(), MAX_BYTES);
+        assert_eq!(no_ending.len(), MAX_NAME_BYTES);
     }
 }

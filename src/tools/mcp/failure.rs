@@ -8,9 +8,7 @@ use rmcp::transport::DynamicTransportError;
 
 use super::http::HttpError;
 use crate::net::certificate_remedy;
-
-/// Longest error text of a server that is passed on, in bytes; a longer one is cut.
-const MAX_TEXT_BYTES: usize = 2048;
+use crate::tools::error_body::MOST_BYTES;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -142,7 +140,7 @@ fn bare(code: u16) -> RequestFailure {
 }
 
 fn answered(error: &ErrorData) -> String {
-    let end = error.message.floor_char_boundary(MAX_TEXT_BYTES);
+    let end = error.message.floor_char_boundary(MOST_BYTES);
     let message = error.message.get(..end).unwrap_or_default();
     format!("{message} ({})", error.code.0)
 }

@@ -1,7 +1,6 @@
 //! Requests to servers behind URLs, and their answers.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
@@ -13,7 +12,6 @@ use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpPostResponse, StreamableHttpResponseLimits,
 };
 use sse_stream::Sse;
-use tokio::time::timeout;
 use url::Url;
 
 use super::failure::RequestFailure;
@@ -22,17 +20,12 @@ use super::message::{self, ServerMessage};
 use super::pace::{MESSAGE_BYTES, Pace};
 use super::secrets::Secrets;
 use crate::sse::{Resumption, SseDecoder, SseEvent};
-use crate::tools::error_body::text_of;
+use crate::tools::error_body::{MOST_BYTES, start_of, text_of};
 
 const SESSION_ID: &str = "mcp-session-id";
 const LAST_EVENT_ID: &str = "last-event-id";
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
-/// Most bytes of the body of an error that are told; the rest is left out.
-/// Tried by `table::a_failure_over_http_says_what_the_server_said_without_credentials`.
-const MOST_SAID: usize = 1024;
-/// Longest wait for the body of an error. The status is known, and is told in any case.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// What goes with a message.
 pub(super) struct Envelope<'a> {
@@ -188,7 +181,7 @@ async fn refused_message(
             Ok(StreamableHttpPostResponse::Json(error, None))
         }
         _ => {
-            let said = body.get(..MOST_SAID).unwrap_or(&body);
+            let said = body.get(..MOST_BYTES).unwrap_or(&body);
             let said = text_of(said, true).unwrap_or_default();
             Err(failed(status_failure(status, &said, &envelope.secrets())))
         }
@@ -196,7 +189,7 @@ async fn refused_message(
 }
 
 /// What an answer with another status than the protocol has says.
-pub(super) async fn refused(mut response: Response, secrets: &Secrets) -> RequestFailure {
+pub(super) async fn refused(response: Response, secrets: &Secrets) -> RequestFailure {
     let status = response.status();
     if let Some(target) = response.headers().get(LOCATION)
         && status.is_redirection()
@@ -206,19 +199,10 @@ pub(super) async fn refused(mut response: Response, secrets: &Secrets) -> Reques
     }
     let media_type = media_type(response.headers());
     let is_json = media_type == JSON || media_type.ends_with("+json");
-    let mut said = Vec::new();
-    if is_json || media_type == "text/plain" {
-        let read = async {
-            while said.len() < MOST_SAID
-                && let Ok(Some(chunk)) = response.chunk().await
-            {
-                let room = MOST_SAID - said.len();
-                said.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
-            }
-        };
-        // What has come until then is good enough.
-        let _late = timeout(LONGEST_WAIT, read).await;
-    }
+    let said = match is_json || media_type == "text/plain" {
+        true => start_of(response.bytes_stream()).await,
+        false => Vec::new(),
+    };
     let said = text_of(&said, is_json).unwrap_or_default();
     status_failure(status, &said, secrets)
 }

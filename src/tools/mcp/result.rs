@@ -5,11 +5,11 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::tools::webhook::parts::{decode_base64, file_base_name, image, is_media_type};
+use crate::tools::webhook::parts::{
+    MAX_ENTRIES, decode_base64, file_base_name, image, is_media_type,
+};
 use crate::tools::{OutputStatus, ToolFile, ToolOutput};
 
-/// Most images, and most files, of one result. A note counts the others.
-const MAX_ENTRIES: usize = 100;
 /// The media type of content that has none.
 const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";
 

@@ -17,6 +17,7 @@ use tokio_util::sync::DropGuard;
 use super::news::ListNews;
 use super::pace::Pace;
 use super::secrets::Secrets;
+use crate::tools::error_body::MOST_BYTES;
 use crate::tools::{ProgressSender, ToolProgress};
 
 /// Most requests of a server that are not answered yet. With one more its connection is closed.
@@ -27,8 +28,6 @@ const PROGRESS_BURST: u32 = 100;
 /// Pause between further reports of progress; those in between are left out.
 /// Tried by `hostile::endless_progress_and_repeated_ids_do_no_harm`.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest text of a report of progress, in bytes; a longer one is cut.
-const MAX_PROGRESS_BYTES: usize = 1024;
 
 /// Where the progress of a request goes; an extension of the request, which is not sent.
 #[derive(Debug, Clone)]
@@ -127,7 +126,7 @@ fn progress_text(progress: &ProgressNotificationParam) -> String {
     match progress.message.as_deref().map(str::trim) {
         None | Some("") => done,
         Some(message) => {
-            let end = message.floor_char_boundary(MAX_PROGRESS_BYTES);
+            let end = message.floor_char_boundary(MOST_BYTES);
             format!("{} ({done})", message.get(..end).unwrap_or(message))
         }
     }

@@ -125,19 +125,13 @@ pub(super) fn limit_texts(limits: &InterpreterLimits) -> [String; 3] {
 
 /// Formats a number of bytes in whole KiB, MiB or GiB.
 pub(super) fn size(bytes: u64) -> String {
-    /// Unit of sizes: a kibibyte.
-    const KIB: u64 = 1024;
-    /// Unit of sizes: a mebibyte.
-    const MIB: u64 = 1024 * KIB;
-    /// Unit of sizes: a gibibyte.
-    const GIB: u64 = 1024 * MIB;
+    let (kib, mib, gib) = (bytes >> 10, bytes >> 20, bytes >> 30);
     match bytes {
         1 => "1 byte".to_owned(),
-        0..KIB => format!("{bytes} bytes"),
-        KIB..MIB => format!("{} KiB", bytes / KIB),
-        MIB..GIB => format!("{} MiB", bytes / MIB),
-        _ if bytes.is_multiple_of(GIB) => format!("{} GiB", bytes / GIB),
-        _ => format!("{} MiB", bytes / MIB),
+        _ if kib == 0 => format!("{bytes} bytes"),
+        _ if mib == 0 => format!("{kib} KiB"),
+        _ if gib > 0 && gib << 30 == bytes => format!("{gib} GiB"),
+        _ => format!("{mib} MiB"),
     }
 }
 

@@ -20,8 +20,6 @@ const MAX_PAGE_CHARS: usize = 40_000;
 const MAX_LINE_CHARS: usize = 4_000;
 /// The start of the result of `reset_python`.
 pub(super) const CLEARED: &str = "All variables are cleared.";
-/// Most files listed. The result counts the others.
-const MAX_LISTED: usize = 500;
 
 pub(super) async fn reset(
     interpreters: &Interpreters,
@@ -48,11 +46,8 @@ pub(super) async fn list(
         1 => "1 file in the working directory:".to_owned(),
         count => format!("{count} files in the working directory:"),
     };
-    for file in files.iter().take(MAX_LISTED) {
+    for file in files.iter() {
         text.push_str(&format!("\n- {} ({})", file.name, size(file.size)));
-    }
-    if let Some(more) = files.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
-        text.push_str(&format!("\n({more} more are not listed)"));
     }
     Ok(plain(with_notices(text, &files.notices)))
 }

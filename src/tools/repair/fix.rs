@@ -16,8 +16,6 @@ use crate::tools::schema::{ArgumentChecker, SchemaNodes};
 /// Most passes, as fixing a value can reveal errors inside it. After them the arguments are refused if they are not
 /// valid.
 const MAX_PASSES: usize = 3;
-/// Most errors that one pass reads; others are left out.
-const MAX_ERRORS: usize = 1024;
 /// Names of fields that hold paths.
 const PATH_FIELDS: [&str; 5] = ["path", "file_path", "filename", "paths", "dir"];
 
@@ -152,7 +150,7 @@ fn linked_path(text: &str) -> Option<&str> {
 fn fix_types(object: &mut RepairedObject, schema: &ArgumentChecker<'_>) -> bool {
     let mut wanted = BTreeMap::new();
     let value = std::mem::take(&mut object.value);
-    for error in schema.errors(&value).iter().take(MAX_ERRORS) {
+    for error in &schema.errors(&value) {
         collect_wanted(error, &mut wanted);
     }
     object.value = value;
@@ -198,7 +196,7 @@ fn collect_wanted(error: &ValidationError<'_>, wanted: &mut BTreeMap<String, Jso
             *entry = entry.union(types);
         }
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            for error in context.iter().flatten().take(MAX_ERRORS) {
+            for error in context.iter().flatten() {
                 collect_wanted(error, wanted);
             }
         }

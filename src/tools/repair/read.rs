@@ -14,10 +14,11 @@ const MAX_LAYERS: usize = 4;
 /// Tried by `repair::text::deep_nesting_and_large_texts_are_survived`.
 const MAX_WEIGHT: usize = 16 * 1024 * 1024;
 
+/// Memory of a map's smallest node with its slot in the parent, in bytes.
+pub(super) const OBJECT: usize = 640;
+
 /// Estimated memory of a text after parsing, in bytes.
 fn weight(text: &str) -> usize {
-    /// Memory of a map's smallest node with its slot in the parent, in bytes.
-    const OBJECT: usize = 640;
     /// Memory of a value's slot in an array or map, in bytes.
     const VALUE: usize = 64;
     /// Memory of an array, which allocates four slots at first, in bytes.

@@ -14,17 +14,10 @@ use crate::tools::schema::ArgumentChecker;
 /// Most errors that are listed; the others are counted.
 /// Tried by `repair::errors::an_error_text_is_bounded`.
 const MAX_LISTED: usize = 5;
-/// Most errors that are counted.
-const MAX_COUNTED: usize = 100;
-/// Longest part of the model's own text or of a value that is shown, in characters; the rest is cut.
+/// Longest part of the model's own text, of a value, a pointer or a schema that is shown, in characters; the rest is
+/// cut.
 /// Tried by `repair::errors::an_error_text_is_bounded`.
-const MAX_VALUE_CHARS: usize = 200;
-/// Longest part of a schema that is shown, in characters; the rest is cut.
-/// Tried by `repair::errors::an_error_text_is_bounded`.
-const MAX_SCHEMA_CHARS: usize = 300;
-/// Longest pointer that is shown, in characters; the rest is cut.
-/// Tried by `repair::errors::an_error_text_is_bounded`.
-const MAX_POINTER_CHARS: usize = 120;
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// For a text that is not JSON.
 pub(super) fn not_json(error: &serde_json::Error, text: &str) -> String {
@@ -32,7 +25,7 @@ pub(super) fn not_json(error: &serde_json::Error, text: &str) -> String {
         "The arguments are not valid JSON: {error}. The tool was not run.\n\
          The arguments began: {}\n\
          Call the tool again with one complete JSON object as arguments.",
-        cut(text.trim(), MAX_VALUE_CHARS)
+        cut(text.trim())
     )
 }
 
@@ -42,7 +35,7 @@ pub(super) fn not_an_object(kind: &str, text: &str) -> String {
         "The arguments must be a JSON object, not {kind}. The tool was not run.\n\
          The arguments were: {}\n\
          Call the tool again with one JSON object as arguments.",
-        cut(text.trim(), MAX_VALUE_CHARS)
+        cut(text.trim())
     )
 }
 
@@ -57,7 +50,7 @@ pub(super) fn cut_off(text: &str) -> String {
          run.\n\
          The arguments began: {}\n\
          Call the tool again with complete arguments; if they are long, split the work into smaller calls.",
-        cut(text.trim(), MAX_VALUE_CHARS)
+        cut(text.trim())
     )
 }
 
@@ -83,10 +76,9 @@ pub(super) fn mismatch(
     let remaining: Option<BTreeSet<String>> = rest.map(|rest| {
         let errors = schema.errors(rest);
         let pointers = errors.iter().map(|error| error.instance_path().to_string());
-        pointers.take(MAX_COUNTED).collect()
+        pointers.collect()
     });
     let errors = schema.errors(value);
-    let errors = errors.get(..MAX_COUNTED).unwrap_or(&errors);
     if errors.is_empty() {
         return unlisted(schema);
     }
@@ -121,9 +113,7 @@ fn unlisted(schema: &ArgumentChecker<'_>) -> String {
                 Call the tool again with smaller or flatter arguments; if they are long, split the work into smaller calls."
             .to_owned();
     }
-    let expected = schema
-        .at("")
-        .map(|schema| compact(schema, MAX_SCHEMA_CHARS));
+    let expected = schema.at("").map(compact);
     format!(
         "The arguments do not fit the tool's schema. They are too large for a list of the errors. The tool was not \
          run.\n  expected: {}\nCall the tool again with corrected arguments; if they are long, split the work into \
@@ -147,13 +137,13 @@ fn describe(error: &ValidationError<'_>, schema: &ArgumentChecker<'_>, message: 
     let pointer = if pointer.is_empty() {
         "the arguments as a whole".to_owned()
     } else {
-        cut(pointer, MAX_POINTER_CHARS)
+        cut(pointer)
     };
-    let problem = cut(&error.masked_with("the value").to_string(), MAX_VALUE_CHARS);
-    let value = compact(error.instance(), MAX_VALUE_CHARS);
+    let problem = cut(&error.masked_with("the value").to_string());
+    let value = compact(error.instance());
     let _ok = write!(message, "\n- at {pointer}: {problem}");
     if let Some(node) = expected(error, schema) {
-        let _ok = write!(message, "\n  expected: {}", compact(node, MAX_SCHEMA_CHARS));
+        let _ok = write!(message, "\n  expected: {}", compact(node));
     }
     let _ok = write!(message, "\n  value: {value}\n  hint: {}", hint(error));
 }
@@ -176,10 +166,7 @@ fn hint(error: &ValidationError<'_>) -> String {
     let value = error.instance().as_ref();
     match error.kind() {
         ValidationErrorKind::Required { property } => {
-            return format!(
-                "add the missing field {}",
-                compact(property, MAX_POINTER_CHARS)
-            );
+            return format!("add the missing field {}", compact(property));
         }
         ValidationErrorKind::AdditionalProperties { .. }
         | ValidationErrorKind::UnevaluatedProperties { .. } => {
@@ -216,26 +203,24 @@ fn type_hint(wanted: &TypeKind, value: &Value) -> &'static str {
     }
 }
 
-/// The text, or its beginning and `…`, in at most `max` characters.
-fn cut(text: &str, max: usize) -> String {
-    if text.len() <= max || text.chars().count() <= max {
+/// The text, or its beginning and `…`, within the limit.
+fn cut(text: &str) -> String {
+    if text.len() <= MAX_SHOWN_CHARS || text.chars().count() <= MAX_SHOWN_CHARS {
         return text.to_owned();
     }
-    format!("{}…", first_chars(text, max.saturating_sub(1)))
+    format!("{}…", first_chars(text, MAX_SHOWN_CHARS - 1))
 }
 
 /// A value as compact JSON, cut; a large value is not written in full first.
-fn compact(value: &Value, max: usize) -> String {
-    /// Size of the longest character, in bytes.
-    const WIDEST: usize = 4;
+fn compact(value: &Value) -> String {
     let mut buffer = Bounded {
         bytes: Vec::new(),
-        capacity: (max + 1) * WIDEST,
+        capacity: (MAX_SHOWN_CHARS + 1) * char::MAX.len_utf8(),
     };
     // The only possible error is a full writer.
     let _full = serde_json::to_writer(&mut buffer, value);
     // A character that is split at the end is not shown.
-    cut(&String::from_utf8_lossy(&buffer.bytes), max)
+    cut(&String::from_utf8_lossy(&buffer.bytes))
 }
 
 /// A writer that accepts a bounded number of bytes.

@@ -7,19 +7,14 @@ use serde_json::Value;
 
 use super::{CompiledSchema, SchemaNodes};
 
-/// Most work for deciding whether values are valid, in units of about 20 ns. Beyond it the arguments are not checked
-/// further.
+/// Most work for deciding whether the values of a call are valid, for collecting errors, and for looking up schema
+/// nodes, in units of about 20 ns each. Beyond it the arguments are not checked, the model gets no list of errors, or
+/// nothing is repaired.
 /// Tried by `repair::cost::validation_is_not_walked_without_bound`.
-const VALIDITY_UNITS: u64 = 1_000_000;
-/// Most work for collecting errors, in the same units. Beyond it the model gets no list of them.
-/// Tried by `repair::cost::errors_are_not_gathered_without_bound`.
-const REPORT_UNITS: u64 = 1_000_000;
+const CHECK_UNITS: u64 = 1_000_000;
 /// Most memory of the errors about one value, in bytes. Beyond it the model gets no list of them.
 /// Tried by `repair::cost::errors_are_not_gathered_without_bound`.
 const MAX_ERROR_BYTES: u64 = 8 * 1024 * 1024;
-/// Most work for looking up schema nodes, in the same units. Beyond it nothing is repaired.
-/// Tried by `repair::cost::mending_is_not_done_without_bound`.
-const LOOKUP_UNITS: u64 = 1_000_000;
 
 /// A schema with the remaining budget of one call.
 #[derive(Debug)]
@@ -36,9 +31,9 @@ impl CompiledSchema {
     pub(in crate::tools) fn checker(&self) -> ArgumentChecker<'_> {
         ArgumentChecker {
             schema: self,
-            validity: Cell::new(VALIDITY_UNITS),
-            report: Cell::new(REPORT_UNITS),
-            lookup: Cell::new(LOOKUP_UNITS),
+            validity: Cell::new(CHECK_UNITS),
+            report: Cell::new(CHECK_UNITS),
+            lookup: Cell::new(CHECK_UNITS),
             gave_up: Cell::new(false),
         }
     }

@@ -7,13 +7,10 @@ use serde_json::{Map, Value};
 
 use super::SchemaError;
 
-/// Deepest nesting of a document. A deeper one is not compiled, and arguments are not checked.
+/// Deepest nesting of a document, and longest chain of schemas that apply to one value, each nested in or referenced by
+/// the previous one. A deeper one is not compiled, and arguments are not checked.
 /// Tried by `schema::what_would_cost_too_much_is_refused`.
 const MAX_DEPTH: usize = 64;
-/// Longest chain of schemas that apply to one value, each nested in or referenced by the previous one. A document with
-/// a longer one is not compiled.
-/// Tried by `schema::what_would_cost_too_much_is_refused`.
-const MAX_CHAIN: usize = 64;
 /// Most schemas that apply to one value. A chain of definitions that each reference the next one twice grows
 /// exponentially; such a document is not compiled.
 /// Tried by `schema::what_would_cost_too_much_is_refused`.
@@ -166,7 +163,7 @@ impl SchemaDocument {
             Some(None) => return Err(SchemaError::Cycle),
             None => {}
         }
-        if level > MAX_CHAIN {
+        if level > MAX_DEPTH {
             return Err(SchemaError::Alternatives);
         }
         known.insert(address, None);
@@ -178,7 +175,7 @@ impl SchemaDocument {
                 extent.schemas = extent.schemas.saturating_add(below.schemas);
             }
         }
-        if extent.chain > MAX_CHAIN || extent.schemas > MAX_IN_PLACE {
+        if extent.chain > MAX_DEPTH || extent.schemas > MAX_IN_PLACE {
             return Err(SchemaError::Alternatives);
         }
         known.insert(address, Some(extent));

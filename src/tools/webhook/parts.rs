@@ -9,15 +9,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::retry::WebhookError;
+use crate::media::MAX_NAME_BYTES;
 use crate::openai::raw::{RawObject, slice_of};
 use crate::tools::{ImageData, ToolFile, ToolImage};
 
-/// Most images, and most files, of one result; a longer list is an error.
+/// Most images, and most files, of one result. A longer list of a webhook is an error; of an MCP server the others are
+/// left out, and a note counts them.
 /// Tried by `webhook::result::an_error_names_the_invalid_field_but_not_its_value`.
-pub(super) const MAX_ENTRIES: usize = 100;
-/// Longest file name in bytes, the limit of common file systems; a longer one is cut.
-/// Tried by `result::long_file_names_are_cut_between_characters`.
-const MAX_NAME_BYTES: usize = 255;
+pub(in crate::tools) const MAX_ENTRIES: usize = 100;
 /// The name of a file whose given name has no usable characters.
 const DEFAULT_NAME: &str = "file";
 /// The media type of a file that has none or an invalid one.

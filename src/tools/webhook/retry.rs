@@ -8,14 +8,11 @@ use ::http::{HeaderMap, StatusCode};
 use crate::net::{Backoff, BodyError, ClientError, retry_after};
 use crate::tools::ToolError;
 
-/// Longest delay that the endpoint does not request.
-/// Tried by `retry::delays_increase_to_a_maximum_and_are_limited_in_number`.
-const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Pause before a call is sent again, growing with each failure.
 /// Tried by `retry::delays_increase_to_a_maximum_and_are_limited_in_number`.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(250),
-    max: MAX_DELAY,
+    max: Duration::from_secs(10),
     jitter: 0.25,
 };
 /// Longest delay that an endpoint may request. Beyond it the call fails at once.
@@ -191,7 +188,7 @@ impl RetryDelays {
         if self.retries >= self.max_retries || requested > MAX_RETRY_AFTER {
             return None;
         }
-        let delay = BACKOFF.delay(self.retries).min(MAX_DELAY).max(requested);
+        let delay = BACKOFF.delay(self.retries).min(BACKOFF.max).max(requested);
         self.retries += 1;
         remaining
             .is_none_or(|remaining| delay < remaining)

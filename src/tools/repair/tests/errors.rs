@@ -81,7 +81,7 @@ fn an_error_text_is_bounded() {
         message.chars().count()
     );
     for line in message.lines() {
-        for (start, most) in [("  expected: ", 300), ("  value: ", 200)] {
+        for (start, most) in [("  expected: ", 200), ("  value: ", 200)] {
             if let Some(shown) = line.strip_prefix(start) {
                 assert_eq!(shown.chars().count(), most);
             }
