@@ -197,6 +197,9 @@ impl Agent {
     }
 }
 
+/// Threshold of bytes of a text above which a pass over it takes long.
+const LONG_BYTES: usize = 512 * 1024;
+
 /// Runs `work`. If it is `long`, the other tasks of this runtime worker move to other workers meanwhile.
 fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
     let workers = tokio::runtime::Handle::current().runtime_flavor();

@@ -46,10 +46,9 @@ use crate::web::{FileDownloads, SetupError, Web};
 /// How long the end of connections, runs and interpreters may take after the grace. Then they are dropped.
 /// Tried by `lifecycle::a_client_that_reads_nothing_cannot_hold_the_process`.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
-/// How long background tasks, session writes among them, may take after [`CLOSE_LIMIT`]. Then they are dropped.
+/// How long background tasks, session writes among them, may take after [`CLOSE_LIMIT`], and then
+/// the session store. Then they are dropped; the log of the store is read at the next start.
 const TASK_LIMIT: Duration = Duration::from_millis(500);
-/// How long the session store may take to close after the tasks. Its log is read at the next start if it takes longer.
-const STORE_LIMIT: Duration = Duration::from_millis(500);
 
 /// A server that is bound and ready to run.
 #[derive(Debug)]
@@ -318,7 +317,7 @@ impl App {
             );
         }
         // Last, because the others write to it.
-        let deadline = after(Instant::now(), STORE_LIMIT).max(deadline);
+        let deadline = after(Instant::now(), TASK_LIMIT).max(deadline);
         if timeout_at(deadline, self.sessions.close()).await.is_err() {
             tracing::warn!(
                 "the session store was not closed in time; its log is read at the next start"

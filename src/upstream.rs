@@ -262,6 +262,9 @@ pub enum UpstreamError {
 /// An error of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Longest wait for the list of models of one upstream, which is left out then, and for the body of an error response,
+/// of which the rest is left out then.
+const SHORT_WAIT: Duration = Duration::from_secs(5);
 /// Most bytes of an error response's body that are read; the rest is left out.
 pub const MAX_ERROR_BODY_BYTES: usize = 256 * 1024;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use super::AgentParts;
+use super::{AgentParts, LONG_BYTES};
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::session::{
@@ -285,7 +285,7 @@ async fn delete_fork(parts: &AgentParts, lease: &Lease) {
 
 /// Whether work on so many messages or bytes takes more than a few milliseconds.
 pub(super) fn is_long(messages: usize, bytes: usize) -> bool {
-    messages >= 2_000 || bytes >= 1024 * 1024
+    messages >= 2_000 || bytes > LONG_BYTES
 }
 
 fn apply(session: &mut StoredSession, change: &mut Change) {

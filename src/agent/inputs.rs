@@ -24,15 +24,12 @@ pub use self::named::use_named_files;
 pub(super) use self::part::with_parts;
 use self::part::{FilePart, InlineFile, file_parts};
 pub(super) use self::placeholder::described;
-use super::{AgentError, AgentParts, block_in_place_if};
+use super::{AgentError, AgentParts, LONG_BYTES, block_in_place_if};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::message::Message;
 use crate::session::files::{FileDraft, FileError, StoredFile};
 use crate::tools::WorkFile;
 use crate::tools::python::EarlierCode;
-
-/// Threshold of bytes from which on base64 text takes long to decode.
-const LONG_BASE64: usize = 1024 * 1024;
 
 /// Whether one of the messages names or holds a file.
 pub(super) fn has_files(messages: &[Message]) -> bool {
@@ -91,15 +88,15 @@ impl InputFiles<'_> {
 
 /// The content parts of a message as [`file_parts`] has them, without blocking other requests if they are long.
 fn parts_of(message: &Message) -> Option<Vec<String>> {
-    block_in_place_if(message.json().len() > LONG_BASE64, || file_parts(message))
+    block_in_place_if(message.json().len() > LONG_BYTES, || file_parts(message))
 }
 
 /// Reads a part, without blocking other requests if it is long.
 fn read_part(json: &str) -> FilePart {
-    block_in_place_if(json.len() > LONG_BASE64, || FilePart::read(json))
+    block_in_place_if(json.len() > LONG_BYTES, || FilePart::read(json))
 }
 
 /// Decodes an inline file as [`InlineFile::decode`] does, without blocking other requests if it is long.
 fn decode(inline: &InlineFile) -> Option<(Option<String>, Vec<u8>)> {
-    block_in_place_if(inline.data.len() > LONG_BASE64, || inline.decode())
+    block_in_place_if(inline.data.len() > LONG_BYTES, || inline.decode())
 }

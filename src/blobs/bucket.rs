@@ -20,8 +20,7 @@ use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::path::Path as ObjectPath;
 use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt,
-    RetryConfig,
+    ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;
@@ -47,12 +46,6 @@ const PING_LIMIT: Duration = Duration::from_secs(4);
 const CLOSE_LIMIT: Duration = Duration::from_millis(300);
 /// Most retries of a request. After them the request is an error.
 const MAX_RETRIES: usize = 3;
-/// Longest time after which a failed request is sent again.
-const RETRY_LIMIT: Duration = Duration::from_secs(10);
-/// Shortest delay before a retry.
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Longest delay before a retry.
-const LONGEST_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Most parts of uploads that are in memory at a time, all uploads together; others wait.
 /// Tried by `file_storage::large_files_are_never_held_in_memory`.
 const PARTS_IN_MEMORY: usize = 4;
@@ -290,13 +283,8 @@ fn client(settings: &BucketSettings) -> io::Result<AmazonS3> {
         // Not every storage removes several objects in one request.
         .with_disable_bulk_delete(true)
         .with_retry(RetryConfig {
-            backoff: BackoffConfig {
-                init_backoff: FIRST_RETRY_DELAY,
-                max_backoff: LONGEST_RETRY_DELAY,
-                ..BackoffConfig::default()
-            },
             max_retries: MAX_RETRIES,
-            retry_timeout: RETRY_LIMIT,
+            ..RetryConfig::default()
         });
     for (name, value) in &settings.variables {
         let key = name.to_ascii_lowercase().parse();

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use super::file::File;
 use super::validation::Validation;
+use crate::http::settings::PARSE_FACTOR;
 use crate::sandbox::settings::Network;
-
-/// Memory that a byte of a body takes while it is parsed.
-const PARSED: u64 = 8;
 
 /// One line for each setting that means something else than before, or beside which a new limit matters.
 pub(super) fn notes(file: &File, checks: &Validation<'_>) -> Vec<String> {
@@ -52,10 +50,10 @@ fn large_bodies(file: &File) -> Option<String> {
             format!("is more than a session may hold (`session_max_bytes`, {session} bytes)");
         return Some(note);
     }
-    (body.saturating_mul(PARSED) > parsed).then(|| {
+    (body.saturating_mul(PARSE_FACTOR) > parsed).then(|| {
         format!(
             "allows a body that takes all memory for bodies (`max_parsed_bytes`, {parsed} bytes, of which a body takes \
-             {PARSED} times its length); others wait meanwhile"
+             {PARSE_FACTOR} times its length); others wait meanwhile"
         )
     })
 }

@@ -17,7 +17,7 @@ use super::text::{
 };
 use super::value::{
     ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
-    Seconds, Switch, TOML_MAX, UserIds,
+    Seconds, Switch, UserIds,
 };
 use crate::agent::settings::{CitationStyle, ImageStyle};
 use crate::http::settings::DEFAULT_FORWARD;
@@ -29,7 +29,7 @@ use crate::web::settings::FetchSettings;
 /// Unit of times: a minute, in milliseconds.
 const MINUTE_MS: u64 = 60_000;
 /// Unit of times: a day, in milliseconds.
-const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
+pub(super) const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
 /// Headers by name.
 pub(super) type Headers = BTreeMap<String, HeaderText>;
@@ -88,9 +88,9 @@ pub(super) struct File {
     pub(super) ignore_tools: Vec<NamePattern>,
     pub(super) agent_permission: ToolPermission,
     pub(super) max_tool_rounds: Count<0, 256>,
-    pub(super) max_tool_calls: Option<Count<1, 0, TOML_MAX>>,
+    pub(super) max_tool_calls: Option<Count<1, 0, { i64::MAX as u64 }>>,
     pub(super) max_seconds: Option<Seconds>,
-    pub(super) max_total_tokens: Option<Count<1, 0, TOML_MAX>>,
+    pub(super) max_total_tokens: Option<Count<1, 0, { i64::MAX as u64 }>>,
     /// The most is what the guard can see. A later check refuses 1, because the first call is no repetition.
     pub(super) repeat_threshold: Count<0, 3, 8>,
     pub(super) repeat_override: bool,

@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use self::expand::{Placeholders, expand};
 use self::section::{McpKind, McpScopeWord, McpServerSection};
 use super::file::{File, Headers};
+use super::names::MAX_NAME_CHARS;
 use super::text::NamePattern;
 use super::validation::Validation;
 use super::value::HeaderText;
@@ -23,8 +24,6 @@ use crate::tools::settings::mcp::{
 
 /// Most servers, as each holds connections and tasks. With more the start fails.
 const MAX_SERVERS: usize = 64;
-/// Longest name of a server, in characters. With a longer one the start fails.
-const MAX_NAME_CHARS: usize = 64;
 /// Longest prefix of tool names, in characters: it leaves room for a name. With a longer one the start fails.
 const MAX_PREFIX_CHARS: usize = 40;
 /// Variables of this process that a server's process gets, if it does not get other values for them: without them

@@ -6,10 +6,9 @@ use url::Url;
 
 use crate::web::settings::ProviderKind;
 
-/// Longest name of a tool that model servers accept, in characters. With a longer one the start fails.
-const MAX_TOOL_NAME_CHARS: usize = 64;
-/// Longest name of an API key or an upstream, in characters. With a longer one the start fails.
-const MAX_NAME_CHARS: usize = 64;
+/// Longest name of an API key, an upstream, an MCP server or a tool, in characters, which is what model servers accept.
+/// With a longer one the start fails.
+pub(super) const MAX_NAME_CHARS: usize = 64;
 /// Headers about one connection or one body, which the HTTP client writes itself.
 const RESERVED_HEADERS: [&str; 9] = [
     "connection",
@@ -112,11 +111,11 @@ pub(super) fn name(text: &str) -> Result<String, String> {
 /// The name of a tool.
 pub(super) fn tool_name(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if (1..=MAX_TOOL_NAME_CHARS).contains(&text.len()) && text.bytes().all(allowed) {
+    if (1..=MAX_NAME_CHARS).contains(&text.len()) && text.bytes().all(allowed) {
         Ok(text.to_owned())
     } else {
         Err(format!(
-            "must be 1 to {MAX_TOOL_NAME_CHARS} letters, digits and _ -, which is what model servers accept"
+            "must be 1 to {MAX_NAME_CHARS} letters, digits and _ -, which is what model servers accept"
         ))
     }
 }

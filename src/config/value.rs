@@ -19,10 +19,6 @@ pub(super) const KIB: u64 = 1024;
 pub(super) const MIB: u64 = 1024 * KIB;
 /// Unit of sizes: a gibibyte.
 pub(super) const GIB: u64 = 1024 * MIB;
-/// Largest number of 32 bits. A larger setting is refused.
-const U32_MAX: u64 = 0xffff_ffff;
-/// Largest number that TOML can hold.
-pub(super) const TOML_MAX: u64 = 0x7fff_ffff_ffff_ffff;
 
 const WHOLE_NUMBER: &str = "a whole number, 0 or more";
 const SIZE: &str = "a number of bytes, or a text such as \"64KiB\" or \"32MiB\"";
@@ -30,12 +26,18 @@ const TIME: &str =
     "a number of seconds, or a text such as \"500ms\", \"30s\", \"5m\", \"12h\" or \"30d\"";
 
 /// A whole number from `MIN` to `MAX`.
-pub(super) type Count<const MIN: u64, const DEFAULT: u64 = 0, const MAX: u64 = U32_MAX> =
-    Number<MIN, DEFAULT, MAX, false>;
+pub(super) type Count<
+    const MIN: u64,
+    const DEFAULT: u64 = 0,
+    const MAX: u64 = { u32::MAX as u64 },
+> = Number<MIN, DEFAULT, MAX, false>;
 
 /// A number of bytes from `MIN` to `MAX`, which may be written as a text with a unit.
-pub(super) type ByteSize<const MIN: u64, const DEFAULT: u64 = 0, const MAX: u64 = TOML_MAX> =
-    Number<MIN, DEFAULT, MAX, true>;
+pub(super) type ByteSize<
+    const MIN: u64,
+    const DEFAULT: u64 = 0,
+    const MAX: u64 = { i64::MAX as u64 },
+> = Number<MIN, DEFAULT, MAX, true>;
 
 /// See [`Count`] and [`ByteSize`].
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -84,7 +86,7 @@ pub(super) struct RequiredTier(Tier);
 pub(super) struct UserIds((UserId, UserId));
 
 /// Ids below 1000 belong to the system, and the last one of the type stands for no user.
-type UserId = Count<1000, 0, { U32_MAX - 1 }>;
+type UserId = Count<1000, 0, { u32::MAX as u64 - 1 }>;
 
 /// Ports of web servers.
 #[derive(Debug, Clone, Serialize, Deserialize)]

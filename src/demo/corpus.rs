@@ -9,10 +9,6 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Weight of a word in the title, compared with one in the text.
-const TITLE_WEIGHT: usize = 3;
-/// Most occurrences of a word that count in one page.
-const MOST_OF_A_WORD: usize = 3;
 /// Shortest word that is searched, in characters.
 const LEAST_CHARS: usize = 4;
 
@@ -82,13 +78,9 @@ fn ranked(query: &str) -> Vec<(&'static str, &'static str)> {
         let title = between(html, "<title>", "</title>").to_lowercase();
         // Without the navigation, which is the same everywhere.
         let text = between(html, "<main>", "</main>").to_lowercase();
-        let in_title = words
-            .iter()
-            .map(|word| title.matches(word).count() * TITLE_WEIGHT);
-        let in_text = words
-            .iter()
-            .map(|word| text.matches(word).count().min(MOST_OF_A_WORD));
-        in_title.chain(in_text).sum()
+        let places = [title, text];
+        let holds = |place: &String| words.iter().filter(|word| place.contains(**word)).count();
+        places.iter().map(holds).sum()
     };
     let mut found = PAGES.to_vec();
     found.retain(|(_, html)| fits(html) > 0);

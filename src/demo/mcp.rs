@@ -2,11 +2,11 @@
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::tool::{self, SampleTool};
+use super::{TOOL_ANSWER_BYTES, TOOL_TIMEOUT};
 use crate::tools::settings::mcp::{McpCommand, McpScope, McpServerSettings, McpTransport};
 
 /// The first argument that makes the binary the sample MCP server.
@@ -14,10 +14,6 @@ pub const MCP_SERVER: &str = "demo-mcp-server";
 
 /// The name of the server.
 const NAME: &str = "harbour";
-/// Longest call.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest message, in bytes.
-const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Number of the error for a method that the server does not have.
 const UNKNOWN_METHOD: i32 = -32601;
 
@@ -41,7 +37,7 @@ pub(super) fn settings() -> McpServerSettings {
         name: NAME.to_owned(),
         transport: McpTransport::Stdio(command),
         tool_prefix: None,
-        timeout: TIMEOUT,
+        timeout: TOOL_TIMEOUT,
         allowed_tools: None,
         allowed_read_only: None,
         sequential: false,
@@ -50,9 +46,9 @@ pub(super) fn settings() -> McpServerSettings {
         repeatable: crate::tools::set::Globs::default(),
         scope: McpScope::Shared,
         max_instances: 1,
-        idle_ttl: TIMEOUT,
+        idle_ttl: TOOL_TIMEOUT,
         keys: None,
-        max_answer_bytes: MAX_ANSWER_BYTES,
+        max_answer_bytes: TOOL_ANSWER_BYTES,
         trim_schemas: false,
         instructions: false,
     }

@@ -23,8 +23,6 @@ use crate::ids::{CallIdStyle, fresh_call_id};
 const MODEL: &str = "loopwright-demo";
 /// The owner of the model, which tells clients that it is a script.
 const OWNER: &str = "loopwright demo (scripted, not a language model)";
-/// Number in `created` of the model; the day that the script was written.
-const MODEL_CREATED: u64 = 1_795_132_800;
 /// Pause between two chunks of a streamed answer, so that the streaming is visible.
 const PACE: Duration = Duration::from_millis(12);
 /// Size of a token in `usage`, in characters; there is no tokenizer.
@@ -87,8 +85,7 @@ async fn chat(State(script): State<Arc<Script>>, Json(request): Json<Value>) -> 
 }
 
 async fn models() -> Json<Value> {
-    let model =
-        json!({"id": MODEL, "object": "model", "created": MODEL_CREATED, "owned_by": OWNER});
+    let model = json!({"id": MODEL, "object": "model", "created": 0, "owned_by": OWNER});
     Json(json!({"object": "list", "data": [model]}))
 }
 

@@ -16,26 +16,21 @@ use super::AppState;
 use super::error::ApiError;
 use super::headers::{declared_length, media_type};
 use super::reads::LONG_TEXT;
-use super::settings::Settings;
+use super::settings::{PARSE_FACTOR, Settings};
 use crate::ids::Owner;
 use crate::quota::{MemoryBudget, ReservedMemory};
 
-/// Memory reserved for a body of unknown length, in bytes.
-const UNKNOWN_LENGTH_CAPACITY: usize = 4096;
 /// Least rate at which a body must arrive on the whole, in bytes per second. A slower one is a 408.
 /// Tried by `body::a_body_has_a_total_time_by_its_length`.
 const MIN_BODY_RATE: u64 = 64 * 1024;
-/// Most bytes of a body that arrive before they count; the number of connections bounds them.
+/// Most bytes of a body that arrive before they count, as the number of connections bounds them; and least memory for a
+/// body that is parsed.
 const UNCOUNTED_BYTES: usize = 64 * 1024;
-/// Memory for a byte that is parsed.
-const PARSE_FACTOR: u64 = 8;
 /// Memory for a byte of a body while its turn runs: the body itself, and copies of what was rewritten or taken apart.
 const KEPT_FACTOR: u64 = 3;
-/// Least memory for a body that is parsed, in bytes.
-const MIN_PARSE_BYTES: u64 = 64 * 1024;
-/// Longest wait for memory that other requests hold. After it the request is a 503.
+/// Longest wait for memory that other requests or answers hold. After it the request is a 503.
 /// Tried by `body::bodies_that_arrive_count_and_the_next_is_refused`.
-const MEMORY_WAIT: Duration = Duration::from_secs(5);
+pub(super) const MEMORY_WAIT: Duration = Duration::from_secs(5);
 
 /// The memory that request bodies may take. There are two budgets, because bodies that arrive slowly would otherwise
 /// keep complete ones from being parsed.
@@ -196,7 +191,7 @@ async fn held(
     encoded: Option<Bytes>,
 ) -> Result<HeldBody, ApiError> {
     let mut memory = state.bodies.parsing.empty(owner);
-    let needed = weight(bytes.len(), PARSE_FACTOR).max(MIN_PARSE_BYTES);
+    let needed = weight(bytes.len(), PARSE_FACTOR).max(UNCOUNTED_BYTES as u64);
     match memory.grow_to(needed, MEMORY_WAIT).await {
         true => Ok(HeldBody {
             bytes,
@@ -218,7 +213,7 @@ pub(super) async fn read_start(
 ) -> Result<BodyStart, ApiError> {
     let mut memory = state.bodies.arriving.empty(owner);
     let limits = ArrivalLimits::new(headers, &state.settings);
-    let mut arrived = ArrivedData::new(&mut memory, UNKNOWN_LENGTH_CAPACITY);
+    let mut arrived = ArrivedData::new(&mut memory, 0);
     while arrived.whole.len() < enough {
         match next(&mut body, &limits, arrived.whole.len()).await? {
             Some(data) => arrived.push(&data).await?,
@@ -260,7 +255,7 @@ async fn read_whole(
         return Ok(first);
     }
     // A client can declare any length, so the memory that is reserved for it is limited.
-    let capacity = declared.unwrap_or(UNKNOWN_LENGTH_CAPACITY).min(1024 * 1024);
+    let capacity = declared.unwrap_or_default().min(UNCOUNTED_BYTES);
     let mut arrived = ArrivedData::new(memory, capacity.max(first.len()));
     arrived.whole.extend_from_slice(&first);
     while let Some(data) = next(&mut body, &limits, arrived.whole.len()).await? {

@@ -10,17 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ApiError;
-use super::extract::{Path, Query, page_limit};
+use super::extract::{DEFAULT_LIMIT, MAX_LIMIT, Path, Query, page_limit};
 use super::{AppState, files};
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::request::RequestError;
 use crate::session::SessionError;
 use crate::session::files::{FileError, FileFilter, FileOrder, StoredFile};
-
-/// Default number of entries of a page.
-const DEFAULT_LIMIT: usize = 20;
-/// Largest `limit` of a list. A larger one is a 400.
-const MAX_LIMIT: usize = 100;
 
 /// The query of a list of a container's files.
 #[derive(Debug, Deserialize)]

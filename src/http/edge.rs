@@ -1,7 +1,7 @@
 //! The middleware around every request: request id, authentication, record in the log, metrics, and panics as errors.
 
 mod record;
-mod refused;
+pub(super) mod refused;
 
 use std::any::Any;
 use std::sync::Arc;

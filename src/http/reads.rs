@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -16,15 +15,13 @@ use serde::Serialize;
 use tokio::task::block_in_place;
 
 use super::AppState;
+use super::body::MEMORY_WAIT;
 use super::error::ApiError;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::quota::ReservedMemory;
 use crate::runs::RunAnswer;
 use crate::session::{SessionError, StoredSession};
 
-/// Longest wait for memory that other answers hold. After it the request is a 503.
-/// Tried by `reads::readers_that_take_nothing_hold_a_share_of_the_memory`.
-const MEMORY_WAIT: Duration = Duration::from_secs(5);
 /// Memory for a byte of a session and of the text that is made of it.
 pub(super) const TEXT_FACTOR: u64 = 3;
 /// Memory for a byte of a session, of the texts of its items and of the text that is made of them.

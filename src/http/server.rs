@@ -31,6 +31,7 @@ use self::refusals::Refusals;
 use self::response_body::ResponseBody;
 use self::write_timeout::WriteTimeout;
 use super::AppState;
+use super::edge::refused::LOG_INTERVAL;
 use super::edge::{RequestPermit, RequestRecord};
 use super::settings::Settings;
 use crate::polling::Repolling;
@@ -44,20 +45,15 @@ const CLOSED_SHARE: usize = 1024;
 /// Least time that a connection has to send the head of a request. Then it may be closed for another.
 /// Tried by `connections::idle_connections_and_slow_heads_make_room_for_requests`.
 const MIN_WAIT: Duration = Duration::from_millis(250);
-/// Pause between two log lines about connections that cannot be accepted.
-/// Tried by `server::a_burst_is_one_log_line`.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long requests that are ended at shutdown have to write the end of their response. Then their connections are
 /// closed.
 /// Tried by `lifecycle::a_client_that_reads_nothing_cannot_hold_the_process`.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most connections to the address for metrics; others wait.
-const MAX_METRICS_CONNECTIONS: usize = 16;
+/// Most connections to the address for metrics, and least number of those that other replicas may have; others wait.
+const FEW_CONNECTIONS: usize = 16;
 /// Share of the number of the clients' connections that other replicas may have: a fourth.
 const REPLICA_SHARE: usize = 4;
-/// Least number of connections that other replicas may have.
-const MIN_REPLICA_CONNECTIONS: usize = 16;
 
 /// The connections of a server that is stopping.
 #[derive(Debug)]
@@ -107,7 +103,7 @@ pub async fn serve(
 /// Serves the metrics without a key until the server's requests are ended.
 pub async fn serve_metrics(listener: TcpListener, state: AppState) {
     let router = super::metrics_router(state.clone());
-    let acceptor = Acceptor::new(listener, router, state, MAX_METRICS_CONNECTIONS);
+    let acceptor = Acceptor::new(listener, router, state, FEW_CONNECTIONS);
     acceptor.serve_until_stop(Duration::ZERO).await;
 }
 
@@ -116,7 +112,7 @@ pub async fn serve_metrics(listener: TcpListener, state: AppState) {
 pub async fn serve_replicas(listener: TcpListener, state: AppState) {
     let router = super::cluster::router(state.clone());
     let most = state.max_connections / REPLICA_SHARE;
-    let acceptor = Acceptor::new(listener, router, state, most.max(MIN_REPLICA_CONNECTIONS));
+    let acceptor = Acceptor::new(listener, router, state, most.max(FEW_CONNECTIONS));
     acceptor.serve_until_stop(FINAL_WRITE_TIMEOUT).await;
 }
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 
+/// Memory for a byte of a body that is parsed.
+pub const PARSE_FACTOR: u64 = 8;
+
 /// The paths below `/v1/` that holders of API keys may have forwarded by default: inference, which keeps nothing at the
 /// upstream.
 pub const DEFAULT_FORWARD: [&str; 11] = [

@@ -33,9 +33,7 @@ const MAX_IDLE: usize = 1024;
 /// How long a connection may be silent before the operating system asks whether the peer still exists, and the pause
 /// between questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Most questions that are not answered. Then the connection is closed.
-const KEEP_ALIVE_PROBES: u32 = 3;
-/// Longest time that sent data stays unacknowledged. Then the connection is closed.
+/// Longest time that sent data or questions stay unacknowledged. Then the connection is closed.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends requests to `http` URLs; cheap to clone.
@@ -65,7 +63,6 @@ impl DirectClient {
         connector.set_nodelay(true);
         connector.set_keepalive(Some(KEEP_ALIVE));
         connector.set_keepalive_interval(Some(KEEP_ALIVE));
-        connector.set_keepalive_retries(Some(KEEP_ALIVE_PROBES));
         connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
         Self(Arc::new(ConnectionPool {
             connector,

@@ -1,17 +1,14 @@
 //! The idempotency keys of runs that are not stored.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::budget::Charge;
 use super::records::{Claimed, IdempotencyKey};
+use super::table::LOG_TTL;
 use crate::ids::{Owner, RunId};
 
-/// How long a key is kept after its run has ended. Then a request under it is a new one.
-/// Tried by `keys::a_key_is_kept_until_some_time_after_the_end_of_its_run`.
-pub(super) const KEY_TTL: Duration = Duration::from_secs(600);
 /// Memory that a key counts of that for runs, in bytes.
 pub(super) const KEY_BYTES: usize = 512;
 
@@ -169,7 +166,7 @@ impl MemoryKeys {
 impl OwnerKeys {
     /// Forgets the keys whose time is up. The key of a run that has not ended stays.
     fn expire(&mut self, now: Instant) {
-        while let Some((text, at)) = self.order.pop_front_if(|(_, at)| now >= *at + KEY_TTL) {
+        while let Some((text, at)) = self.order.pop_front_if(|(_, at)| now >= *at + LOG_TTL) {
             let held = self.keys.get_mut(&text).filter(|held| held.at == at);
             match held {
                 Some(held) if held.state == KeyState::Running => {
@@ -205,17 +202,17 @@ mod tests {
         assert!(matches!(claim(&mut keys, &first), Claimed::New));
         // It runs for long.
         for _ in 0..3 {
-            tokio::time::advance(KEY_TTL).await;
+            tokio::time::advance(LOG_TTL).await;
             assert!(matches!(claim(&mut keys, &second), Claimed::Held(run) if run == first));
         }
         keys.ended(&owner, &key("k"), &first);
-        tokio::time::advance(KEY_TTL / 2).await;
+        tokio::time::advance(LOG_TTL / 2).await;
         assert!(matches!(claim(&mut keys, &second), Claimed::Held(_)));
         assert!(
             !keys.reclaim(&owner, &key("k"), &first, &second),
             "it has ended"
         );
-        tokio::time::advance(KEY_TTL / 2).await;
+        tokio::time::advance(LOG_TTL / 2).await;
         assert!(matches!(claim(&mut keys, &second), Claimed::New));
         assert!(keys.reclaim(&owner, &key("k"), &second, &first));
         keys.release(&owner, &key("k"), &second);
@@ -226,7 +223,7 @@ mod tests {
         keys.never_starts(&owner, &key("k"), &first);
         assert!(keys.reclaim(&owner, &key("k"), &first, &second));
         keys.never_starts(&owner, &key("k"), &second);
-        tokio::time::advance(KEY_TTL).await;
+        tokio::time::advance(LOG_TTL).await;
         assert!(matches!(claim(&mut keys, &first), Claimed::New));
         keys.release(&owner, &key("k"), &first);
         assert!(matches!(claim(&mut keys, &second), Claimed::New));
@@ -258,7 +255,7 @@ mod tests {
             keys.ended(&bob, &key(text), &run);
             keys.ended(&alice, &key(text), &run);
         }
-        keys.expire(Instant::now() + KEY_TTL);
+        keys.expire(Instant::now() + LOG_TTL);
         assert!(keys.0.is_empty());
     }
 }

@@ -16,8 +16,8 @@ pub(super) const READER_BUFFER: usize = 64 * 1024;
 const MAX_LOG_BYTES: usize = 4 * 1024 * 1024;
 /// Size of the first page that lines are encoded into, in bytes; later pages are larger.
 const FIRST_PAGE: usize = 1024;
-/// Size of the largest page, in bytes.
-const LARGEST_PAGE: usize = 16 * 1024;
+/// Size of the largest page, and about of the most lines that are handed over together, in bytes.
+pub(super) const LARGEST_PAGE: usize = 16 * 1024;
 /// Size of a short line, in bytes; with less room than that left, another page is begun.
 const LINE_ROOM: usize = 640;
 /// The beginning of a line that counts.

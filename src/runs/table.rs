@@ -11,8 +11,10 @@ use super::keys::MemoryKeys;
 use super::state::RunState;
 use crate::ids::{Owner, RunId};
 
-/// How long what memory has of an ended run is kept.
-const LOG_TTL: Duration = Duration::from_secs(600);
+/// How long what memory has of an ended run is kept, and its idempotency key. Then a request under the key is a new
+/// one.
+/// Tried by `keys::a_key_is_kept_until_some_time_after_the_end_of_its_run`.
+pub(super) const LOG_TTL: Duration = Duration::from_secs(600);
 
 /// The runs that can be found by their id.
 #[derive(Debug, Default)]

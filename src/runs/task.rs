@@ -11,7 +11,7 @@ use tracing::Instrument;
 
 use super::Runs;
 use super::answer::{Encode, RunAnswer, RunReport};
-use super::log::Page;
+use super::log::{LARGEST_PAGE, Page};
 use super::state::RunState;
 use crate::agent::control::AbortReason;
 use crate::agent::driver::Run;
@@ -19,9 +19,6 @@ use crate::agent::event::{AgentEvent, Outcome};
 use crate::agent::turn::TurnRequest;
 use crate::agent::{AgentError, RunError};
 use crate::metrics::GaugeGuard;
-
-/// Size up to about which lines that are ready at once are handed over together, in bytes.
-const FRAME_BYTES: usize = 16 * 1024;
 
 /// Runs a turn to its end, whoever reads. Futures that exist for a short time are boxed, so that a run that waits for its
 /// model is small.
@@ -147,7 +144,7 @@ async fn follow(
         if failed {
             break;
         }
-        if page.len() >= FRAME_BYTES {
+        if page.len() >= LARGEST_PAGE {
             hand_over(runs, state, page);
         }
     }

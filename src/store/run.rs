@@ -7,6 +7,7 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::parted::PartedText;
 
 /// How long an idempotency key is kept, if its owner does not have too many. Then a request under it is a new one.
+/// Tried by `suite::keys::keys_expire`.
 pub(super) const KEY_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The record of a run.

@@ -14,8 +14,10 @@ use crate::ids::{Owner, SessionId};
 use crate::quota::heaviest;
 
 /// Most unstored turns; the oldest of the owner who has most go first.
+/// Tried by `suite::waiting::an_owner_with_few_unstored_turns_keeps_them`.
 pub(super) const MAX_WAITING: usize = 1000;
 /// Most unstored turns of one owner, so that one owner cannot evict the turns of all others; the oldest go first.
+/// Tried by `suite::waiting::unstored_turns_are_bounded_in_time_and_number`.
 pub(super) const MAX_WAITING_OF_OWNER: usize = 500;
 /// Most bytes of all unstored turns; the oldest of the owner who has most go first. A single larger turn is kept.
 const MAX_WAITING_BYTES: usize = 256 * 1024 * 1024;

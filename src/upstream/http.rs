@@ -34,16 +34,12 @@ use super::refusal::KeyRefusals;
 use super::settings::{KeySource, Quirks, ServerKind, Settings};
 use super::{
     BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
-    ModelStream, Upstream, UpstreamError,
+    ModelStream, SHORT_WAIT, Upstream, UpstreamError,
 };
 use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody, cause_of};
 
 /// Path of chat requests below the base URL.
 const CHAT_PATH: &str = "/chat/completions";
-/// How long an idle connection is kept.
-const POOL_IDLE: Duration = Duration::from_secs(60);
-/// Longest time spent on reading the body of an error response; the rest is left out.
-const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 /// The user agent if the client sent none.
 const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));
 /// The body of the response to a path outside of the base URL.
@@ -106,7 +102,6 @@ impl HttpUpstream {
         let options = ClientOptions {
             user_agent: Some(HeaderValue::from_static(USER_AGENT)),
             connect_timeout: settings.connect_timeout,
-            pool_idle_timeout: POOL_IDLE,
             tls: chat_url.scheme() == "https",
             certificates: settings.certificates.clone(),
             ..ClientOptions::default()
@@ -323,7 +318,7 @@ impl HttpUpstream {
         let status = response.status();
         let mut headers = std::mem::take(response.headers_mut());
         strip_hop_by_hop(&mut headers);
-        let wait = ERROR_BODY_WAIT.min(self.settings.idle_timeout);
+        let wait = SHORT_WAIT.min(self.settings.idle_timeout);
         let body = decoded(&mut headers, response.into_body());
         let (body, whole) = read_capped(body, MAX_ERROR_BODY_BYTES, wait).await;
         if !whole {

@@ -1,7 +1,5 @@
 //! Merges the model lists of all upstreams.
 
-use std::time::Duration;
-
 use ::http::header::{ACCEPT_ENCODING, HeaderValue};
 use ::http::{HeaderMap, Method};
 use bytes::{Bytes, BytesMut};
@@ -12,13 +10,11 @@ use tokio::time::timeout;
 
 use super::recognise::kind_of;
 use super::router::{Router, RouterEntry};
-use super::{ForwardBody, ForwardRequest, UpstreamError};
+use super::{ForwardBody, ForwardRequest, SHORT_WAIT, UpstreamError};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
 /// The path of the list below the base URL.
 pub(super) const MODELS_PATH: &str = "/models";
-/// Longest wait for the list of one upstream. After it the models of this upstream are left out.
-const LIST_WAIT: Duration = Duration::from_secs(5);
 /// Largest list that is read, in bytes. With a larger one the models of this upstream are left out.
 /// Tried by `look::a_list_without_an_end_is_not_read_for_ever`.
 const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
@@ -112,13 +108,13 @@ pub(super) async fn list(
     entry: &RouterEntry,
     headers: &HeaderMap,
 ) -> Result<Vec<ModelEntry>, UpstreamError> {
-    timeout(LIST_WAIT, fetch(entry, headers))
+    timeout(SHORT_WAIT, fetch(entry, headers))
         .await
         .unwrap_or_else(|_| {
             Err(UpstreamError::Timeout {
                 upstream: entry.upstream.name().into(),
                 phase: "first byte",
-                limit: LIST_WAIT,
+                limit: SHORT_WAIT,
             })
         })
 }

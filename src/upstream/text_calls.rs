@@ -23,8 +23,6 @@ const MAX_HELD: usize = 1024 * 1024;
 /// Most bytes of text that may become the begin of a call; longer text is no call.
 /// Tried by `text_calls::held_text_is_bounded`.
 const MAX_BEGIN: usize = 1024;
-/// Most calls in one answer; the rest stays text.
-const MAX_TEXT_CALLS: u32 = 16;
 
 /// Special tokens of Llama and `ChatML` that may end the text of a call.
 const END_TOKENS: [&str; 3] = ["<|eom_id|>", "<|eot_id|>", "<|im_end|>"];
@@ -129,7 +127,7 @@ impl TextCalls {
     }
 
     fn push(&mut self, text: &str, out: &mut Vec<ModelEvent>) {
-        if self.has_native_calls || self.found >= MAX_TEXT_CALLS {
+        if self.has_native_calls {
             return out.push(ModelEvent::Text(text.to_owned()));
         }
         self.held.push_str(text);

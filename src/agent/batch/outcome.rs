@@ -1,16 +1,13 @@
 //! What became of the calls of a batch, as the policies are told.
 
-use super::super::block_in_place_if;
 use super::super::calls::ResolvedCall;
 use super::super::images::ShownImage;
 use super::super::policy::repeat::{AnsweredCall, ResultDigest};
 use super::super::policy::{CallDecision, CallOutcome};
+use super::super::{LONG_BYTES, block_in_place_if};
 use super::Batch;
 use crate::openai::citation::CitedSource;
 use crate::tools::{ToolOutput, ToolStatus};
-
-/// Threshold of bytes of a result's text above which its digest may take long.
-const LARGE_TEXT_BYTES: usize = 512 * 1024;
 
 /// The answer to one call.
 #[derive(Debug)]
@@ -69,6 +66,6 @@ impl CallAnswer {
 
 /// The digest of a result before anything of it is shortened or stored.
 pub(super) fn digest(output: &ToolOutput) -> ResultDigest {
-    let long = output.content.len() > LARGE_TEXT_BYTES;
+    let long = output.content.len() > LONG_BYTES;
     block_in_place_if(long, || ResultDigest::of(output))
 }

@@ -11,7 +11,7 @@ use super::error::{
     FileMember, FilePosition, InputFileError, InputFileProblem, PartForm, PartIndex,
 };
 use super::part::{FilePart, RemoteFile, with_parts};
-use super::{InputFiles, LONG_BASE64, block_in_place_if, decode, parts_of, read_part};
+use super::{InputFiles, LONG_BYTES, block_in_place_if, decode, parts_of, read_part};
 use crate::openai::message::Message;
 use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
 use crate::tools::requested::Capability;
@@ -184,7 +184,7 @@ impl InputFiles<'_> {
             .as_deref()
             .and_then(|text| text.split(';').next());
         let media_type = media_type.unwrap_or("application/octet-stream").trim();
-        let content = block_in_place_if(file.content.len() > LONG_BASE64, || {
+        let content = block_in_place_if(file.content.len() > LONG_BYTES, || {
             STANDARD.encode(&file.content)
         });
         let data = format!("data:{media_type};base64,{content}");

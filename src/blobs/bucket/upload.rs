@@ -24,8 +24,6 @@ const MAX_PARTS: u64 = 10_000;
 const PART_LIMIT: Duration = Duration::from_secs(60);
 /// Longest wait until a part may be in memory. After it the upload is an error.
 const PERMIT_LIMIT: Duration = Duration::from_secs(120);
-/// Longest time in which an upload is aborted. After it the parts are left to a rule of the bucket.
-const ABORT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Uploads a file. If the future is dropped, the upload is aborted.
 pub(super) async fn upload(bucket: &Bucket, key: ObjectPath, file: File) -> io::Result<()> {
@@ -69,7 +67,7 @@ impl FileUpload {
             .until_unwanted(self.send_parts(&mut *upload, length))
             .await;
         if sent.is_err()
-            && let Err(error) = within(ABORT_LIMIT, upload.abort()).await
+            && let Err(error) = within(REQUEST_LIMIT, upload.abort()).await
         {
             tracing::warn!(%error, "an unfinished upload could not be aborted; a rule of the bucket has to remove its parts");
         }

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use super::body::Field;
 use super::tools::ToolEntry;
+use super::web::MAX_LIST;
 use crate::agent::turn::{Availability, CodeOptions, NamedFile, WantedFile};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
@@ -20,8 +21,6 @@ pub(super) const MAX_NAME_BYTES: usize = 255;
 /// a 400.
 /// Tried by `decode::code::errors_name_the_invalid_field`.
 pub(super) const MAX_TEXT_BYTES: usize = 1024;
-/// Most ids of a `file_ids` list. A longer list is a 400.
-const MAX_FILE_IDS: usize = 100;
 
 /// What a request says of code execution.
 #[derive(Debug, PartialEq, Eq)]
@@ -123,9 +122,9 @@ fn read_container(
     };
     let ids: Vec<String> = serde_json::from_str(list.get())
         .ok()
-        .filter(|ids: &Vec<String>| ids.len() <= MAX_FILE_IDS)
+        .filter(|ids: &Vec<String>| ids.len() <= MAX_LIST)
         .ok_or_else(|| {
-            let problem = format!("must be a list of at most {MAX_FILE_IDS} file ids");
+            let problem = format!("must be a list of at most {MAX_LIST} file ids");
             RequestError::invalid(&format!("{param}.file_ids"), &problem)
         })?;
     let named = ids.into_iter().enumerate();

@@ -39,8 +39,6 @@ pub(super) const MAX_LABEL_BYTES: usize = 40;
 /// Longest description of a server, in bytes. A longer one is a 400.
 /// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
 const MAX_DESCRIPTION_BYTES: usize = 2048;
-/// Most headers of a server. With more the request is a 400.
-const MAX_HEADERS: usize = 32;
 /// Most bytes of the names and values of the headers of a server, the authorization included. With more the request is
 /// a 400.
 /// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
@@ -262,9 +260,8 @@ impl<'a> ServerEntry<'a> {
             .iter()
             .map(|(name, value)| name.len() + value.len())
             .sum();
-        if given.len() > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
-            let problem =
-                format!("has more than {MAX_HEADERS} headers or {MAX_HEADER_BYTES} bytes");
+        if bytes > MAX_HEADER_BYTES {
+            let problem = format!("has more than {MAX_HEADER_BYTES} bytes");
             return Err(self.0.invalid("headers", &problem));
         }
         let mut headers = HeaderMap::new();

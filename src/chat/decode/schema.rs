@@ -10,7 +10,7 @@ use super::extensions::agent::{
     CITATIONS, IMAGES, ON_DISCONNECT, ON_LIMIT, PROGRESS, SESSION_MODE, TEXT, TOOL_EXECUTION,
 };
 use super::mcp::MAX_LABEL_BYTES;
-use super::web::MAX_DOMAINS;
+use super::web::MAX_LIST;
 use crate::ids::SessionId;
 
 /// The body of a chat request: OpenAI's members that loopwright acts on, and its extensions. Every other member goes to
@@ -219,10 +219,10 @@ struct ApproximatePlace {
 #[expect(dead_code, reason = "only its schema is used")]
 struct DomainFilters {
     /// Only these domains, such as `example.org`.
-    #[schemars(length(max = MAX_DOMAINS))]
+    #[schemars(length(max = MAX_LIST))]
     allowed_domains: Option<Vec<String>>,
     /// None of these domains.
-    #[schemars(length(max = MAX_DOMAINS))]
+    #[schemars(length(max = MAX_LIST))]
     blocked_domains: Option<Vec<String>>,
 }
 

@@ -16,9 +16,9 @@ use crate::openai::request::RequestError;
 pub(super) const OPTIONS: &str = "web_search_options";
 /// OpenAI's hosted tool types for web search; they may be followed by a date, as in `web_search_2025_08_26`.
 const HOSTED: [&str; 2] = ["web_search_preview", "web_search"];
-/// Most entries of a list of domains. A longer list is a 400.
+/// Most entries of a list of domains or of ids of files. A longer list is a 400.
 /// Tried by `decode::web::errors_name_the_invalid_field`.
-pub(super) const MAX_DOMAINS: usize = 100;
+pub(super) const MAX_LIST: usize = 100;
 /// Longest string of a location, in bytes. A longer one is a 400.
 const MAX_LOCATION_BYTES: usize = 128;
 /// Longest description of a tool, in bytes. A longer one is a 400.
@@ -166,7 +166,7 @@ fn read_domains(value: &RawValue, path: &str) -> Result<DomainFilter, RequestErr
     let list = |name: &str| -> Result<Vec<String>, RequestError> {
         let shape = "must be a list of at most 100 domains such as \"example.org\", without scheme, port or path";
         let entries: Vec<String> = filters.member(name, shape)?.unwrap_or_default();
-        if entries.len() > MAX_DOMAINS {
+        if entries.len() > MAX_LIST {
             return Err(filters.invalid(name, shape));
         }
         let read = |entry: String| domain(&entry).ok_or_else(|| filters.invalid(name, shape));

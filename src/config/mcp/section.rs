@@ -3,14 +3,11 @@
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::config::file::Headers;
+use crate::config::file::{DAY_MS, Headers};
 use crate::config::text::NamePattern;
 use crate::config::value::{
     ByteSize, Count, HeaderText, MIB, NamePatterns, Ports, Seconds, Switch,
 };
-
-/// Unit of times: a day, in milliseconds.
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// One entry of `[mcp_servers]`, or of the file that `mcp_config` names.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use crate::metrics::{Metrics, RefusedLabel};
 
-/// How long further refusals of a kind are only counted after one was logged.
+/// How long further refusals of a kind, and connections that cannot be accepted, are not logged after one was.
 /// Tried by `refused::each_kind_is_logged_once_in_a_minute_with_the_number_of_the_others`.
-const INTERVAL: Duration = Duration::from_mins(1);
+pub(in crate::http) const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The log of refusals.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl RefusalLog {
     fn line(&self, why: RefusedLabel) -> Option<u64> {
         let index = RefusedLabel::ALL.iter().position(|label| *label == why)?;
         let mut shown = self.0.get(index)?.lock();
-        if shown.at.is_some_and(|at| at.elapsed() < INTERVAL) {
+        if shown.at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
             shown.not_shown = shown.not_shown.saturating_add(1);
             return None;
         }
@@ -57,7 +57,7 @@ mod tests {
             assert_eq!(log.line(kind), None);
             assert_eq!(log.line(kind), None);
         }
-        tokio::time::advance(INTERVAL).await;
+        tokio::time::advance(LOG_INTERVAL).await;
         assert_eq!(log.line(RefusedLabel::ApiKey), Some(2));
         assert_eq!(log.line(RefusedLabel::ApiKey), None);
     }

@@ -28,11 +28,10 @@ use crate::ids::{Owner, SessionId};
 use crate::openai::request::RequestError;
 use crate::session::files::{FileDraft, FileError, FileStore, NewFile, Purpose};
 
-/// Most bytes of a form besides the file. A larger one is a 413.
-const FORM_OVERHEAD_BYTES: u64 = 1024 * 1024;
 /// Longest value of a field other than the file, in bytes. A longer one is a 400.
 pub(in super::super) const MAX_VALUE_BYTES: usize = 1024;
-/// Most bytes that the parser may hold before it yields a field or a piece of one. With more the form is a 400.
+/// Most bytes that the parser may hold before it yields a field or a piece of one, with more of which the form is a
+/// 400, and that a form may declare besides the largest file, with more of which it is a 413.
 const MAX_UNPARSED_BYTES: usize = 256 * 1024;
 /// Most fields of a form. With more the form is a 400.
 /// Tried by `files::a_form_that_cannot_be_used_says_why_and_leaves_nothing`.
@@ -70,7 +69,7 @@ pub(in super::super) async fn upload(
     let files = &state.sessions.files;
     let most = files.limits().max_file_bytes;
     if declared_length(headers)
-        .is_some_and(|length| length > most.saturating_add(FORM_OVERHEAD_BYTES))
+        .is_some_and(|length| length > most.saturating_add(MAX_UNPARSED_BYTES as u64))
     {
         if !headers.contains_key(EXPECT) {
             discard(request.into_body().into_data_stream()).await;

@@ -8,10 +8,9 @@ use tokio::net::TcpStream;
 
 use super::write_timeout::MIN_PROGRESS_BYTES;
 
-/// How long a connection may be silent before the operating system asks whether the peer still exists.
-const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
-/// Pause between further questions.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a connection may be silent before the operating system asks whether the peer still exists, and the pause
+/// between questions.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Sets the options of an accepted socket.
 ///
@@ -24,8 +23,8 @@ pub(super) fn configure(stream: &TcpStream, write_timeout: Duration) -> io::Resu
     // Sends small writes at once instead of waiting for the acknowledgement of the last one.
     socket.set_tcp_nodelay(true)?;
     let keep_alive = TcpKeepalive::new()
-        .with_time(KEEP_ALIVE_IDLE)
-        .with_interval(KEEP_ALIVE_INTERVAL);
+        .with_time(KEEP_ALIVE)
+        .with_interval(KEEP_ALIVE);
     socket.set_tcp_keepalive(&keep_alive)?;
     socket.set_tcp_user_timeout(Some(write_timeout))?;
     // Limits the data that the operating system takes before it is sent. Otherwise a full buffer of megabytes, of which a

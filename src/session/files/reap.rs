@@ -7,10 +7,9 @@ use tokio::time::Instant;
 
 use super::{FileError, FileStore};
 
-/// How often leftovers are looked for while others use the storage.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long an unfinished file, or a blob without a row, is no leftover while others use the storage. No upload takes
-/// that long, and the clocks of two machines do not differ that much.
+/// How long an unfinished file, or a blob without a row, is no leftover while others use the storage, and how often
+/// leftovers are looked for meanwhile. No upload takes that long, and the clocks of two machines do not differ that
+/// much.
 /// Tried by `file_storage::leftovers_of_others_are_removed_after_a_day`.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -74,7 +73,7 @@ impl FileStore {
             if next.is_none_or(|next| now < next) {
                 return Ok(0);
             }
-            *next = now.checked_add(SWEEP_INTERVAL);
+            *next = now.checked_add(LEFTOVER_AGE);
         }
         self.remove_leftovers(LEFTOVER_AGE).await
     }

@@ -18,14 +18,13 @@ use crate::ids::Owner;
 /// announcements are listened to.
 const KEPT: u32 = 2;
 
-/// Longest wait for a connection, a new one included. After it the operation fails.
+/// Longest wait for a connection, a new one included, and how long a statement is tried again after its connection was
+/// lost. After it the operation fails.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How long a statement is tried again after its connection was lost.
-const RETRY_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before a statement is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Longest time of one statement with all its attempts: a lease that was renewed 10 seconds before lives as long. The server is
-/// told to end it 2 seconds earlier.
+/// Longest time of one statement with all its attempts: a lease that was renewed 10 seconds before lives as long. The
+/// server is told to end it 2 seconds earlier.
 /// Tried by `replicas::faults::connections_that_fall_silent_are_given_up_and_stop_no_stream`.
 pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
 /// Longest time without use after which a connection is used unchecked.
@@ -33,7 +32,8 @@ const IDLE_CHECK: Duration = Duration::from_secs(20);
 /// Longest wait for the answer to that check. After it the connection is closed.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
 
-/// The settings of each connection: bounds for statements, for waits for locks, and for transactions that were left open.
+/// The settings of each connection: bounds for statements, for waits for locks, and for transactions that were left
+/// open.
 const SETTINGS: &str = "SET statement_timeout = '18s'; SET lock_timeout = '15s';
     SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = 'warning'";
 
@@ -133,7 +133,7 @@ impl OwnerPool<'_> {
     ) -> Result<Vec<PgRow>, StoreError> {
         let (end, deadline) = (
             Instant::now() + STATEMENT_LIMIT,
-            Instant::now() + RETRY_LIMIT,
+            Instant::now() + CONNECT_LIMIT,
         );
         loop {
             let (mut connection, share) = self.connection().await?;

@@ -14,14 +14,13 @@ use super::super::StoreError;
 use super::super::lease::{Fence, Hold, Lease};
 use super::Postgres;
 use super::connect::{column, signed, unsigned};
+use super::replica::RENEWAL_PAUSE;
 use crate::ids::{Owner, SessionId, hex};
 
 /// The channel on which the release of a lease that is waited for is announced.
 const CHANNEL: &str = "loopwright_lease";
 /// How often a lease of another process is asked for. A process that ends without releasing it announces nothing.
 const POLL: Duration = Duration::from_millis(500);
-/// Pause after the channel could not be listened to.
-const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 /// Most announcements that a waiter can be behind. One that misses some asks again anyway.
 const ANNOUNCEMENTS: usize = 256;
 
@@ -216,7 +215,7 @@ impl Postgres {
                 Err(error) => error,
             };
             tracing::warn!(%error, "the announcements of released leases are interrupted");
-            sleep(LISTEN_PAUSE).await;
+            sleep(RENEWAL_PAUSE).await;
         }
     }
 

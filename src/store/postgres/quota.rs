@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sqlx::query;
 
 use super::super::StoreError;
-use super::super::limits::{Growth, SessionLimits, StorageFull};
+use super::super::limits::{EVICTION_WAIT, Growth, SessionLimits, StorageFull};
 use super::super::run::AnswerLimits;
 use super::Postgres;
 use super::connect::{column, signed, unsigned};
@@ -17,8 +17,6 @@ use crate::ids::{Owner, SessionId};
 
 /// How long a measurement is used.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest wait for the eviction that another write has started. Then this write evicts as well.
-const EVICTION_WAIT: Duration = Duration::from_secs(5);
 /// Most sessions that are looked up at once for an eviction; others follow.
 const EVICTION_BATCH: i64 = 64;
 

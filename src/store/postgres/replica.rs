@@ -11,8 +11,8 @@ use super::Postgres;
 use super::connect::{column, signed};
 use crate::ids::{Owner, RunId, SessionId};
 
-/// Longest pause after a failed renewal.
-const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after a failed renewal, and pause after the channel could not be listened to.
+pub(super) const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for each step of closing. After it the step is given up.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 

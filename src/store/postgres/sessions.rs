@@ -17,6 +17,7 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::message::Message;
 
 /// Most entries of one page; others are on the next one.
+/// Tried by `suite::lists::pages_cover_all_sessions_once_last_written_first`.
 const MAX_PAGE: usize = 1000;
 /// Number of the first instruction.
 const INSTRUCTIONS_START: i64 = -(1 << 32);

@@ -11,6 +11,7 @@ use super::runs::micros;
 use crate::ids::Owner;
 
 /// Most rows deleted with one statement; others follow.
+/// Tried by `suite::keys::keys_expire`.
 pub(super) const BATCH: i64 = 500;
 
 impl Postgres {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::super::StoreError;
 use super::super::clock::Clock;
-use super::super::limits::{Growth, SessionLimits, StorageFull};
+use super::super::limits::{EVICTION_WAIT, Growth, SessionLimits, StorageFull};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
 use super::size::unsigned;
@@ -29,8 +29,6 @@ pub(super) struct WriteContext<'a> {
 
 /// How long a measurement of the free disk space is used.
 const DISK_CHECK: Duration = Duration::from_secs(2);
-/// Longest wait for the eviction that another write has started. Then this write evicts as well.
-const EVICTION_WAIT: Duration = Duration::from_secs(5);
 /// Most sessions that are looked up at once for an eviction; others follow.
 const EVICTION_BATCH: usize = 64;
 

@@ -25,8 +25,6 @@ const AFTER_FINISH_WAIT: Duration = Duration::from_secs(10);
 const AFTER_DONE_WAIT: Duration = Duration::from_millis(50);
 /// Why a response without an end is broken.
 const ENDED_EARLY: &str = "the stream ended before the model had finished";
-/// Size of the list for the events of one chunk at first.
-const USUAL_EVENTS: usize = 8;
 
 /// The byte order mark that may stand at the beginning of a body.
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -78,7 +76,7 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> ResponseEvents<S> {
             form: Form::Unknown(BytesMut::new()),
             has_foreign_lines: false,
             decoder,
-            ready: Vec::with_capacity(USUAL_EVENTS),
+            ready: Vec::new(),
             bytes_left: most_bytes,
             state: State::Reading,
         }
