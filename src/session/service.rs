@@ -86,6 +86,11 @@ impl Sessions {
         Ok(self.store.load(owner, id).await?)
     }
 
+    /// See [`Store::share_connections`].
+    pub fn share_connections(&self, shared: bool) {
+        self.store.share_connections(shared);
+    }
+
     /// What is known of a conversation without its messages; `None` if the owner has no session with this id.
     ///
     /// # Errors

@@ -109,6 +109,14 @@ impl Store {
         }
     }
 
+    /// Sets whether several owners share the connections to the database, as they do without this call.
+    pub fn share_connections(&self, shared: bool) {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.share_connections(shared),
+            Self::Postgres(postgres) => postgres.share_connections(shared),
+        }
+    }
+
     /// Records a run as running. A record that exists is kept: it gets the session, if one is given, and is running
     /// again if it was interrupted. A run that has ended stays so.
     ///

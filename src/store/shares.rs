@@ -51,6 +51,11 @@ impl ConnectionShares {
         }
     }
 
+    /// Sets whether several owners share the connections. One alone may have all those of large statements.
+    pub(super) fn share(&self, shared: bool) {
+        self.large.share(shared);
+    }
+
     /// Waits for a share.
     ///
     /// # Cancel safety
@@ -90,6 +95,13 @@ mod tests {
             .filter_map(|_| get(&other, StatementSize::Small))
             .collect();
         assert_eq!(small.len(), 2);
+        // Where there is one owner, nothing is kept for others.
+        drop((flood, large, small));
+        shares.share(false);
+        let flood: Vec<_> = (0..9)
+            .filter_map(|_| get(&greedy, StatementSize::Large))
+            .collect();
+        assert_eq!(flood.len(), 5);
     }
 
     #[tokio::test]

@@ -96,6 +96,11 @@ impl DatabasePool {
         &self.pool
     }
 
+    /// See [`ConnectionShares::share`].
+    pub(super) fn share(&self, shared: bool) {
+        self.shares.share(shared);
+    }
+
     /// The pool for statements that read or write few rows.
     pub(super) fn small(&self, owner: &Owner) -> OwnerPool<'_> {
         self.sized(owner, StatementSize::Small)

@@ -22,6 +22,10 @@ use crate::parted::PartedText;
 const CLAIMS: usize = 5;
 
 impl Postgres {
+    pub(in crate::store) fn share_connections(&self, shared: bool) {
+        self.0.connections.share(shared);
+    }
+
     pub(in crate::store) async fn begin_run(
         &self,
         run: &RunId,

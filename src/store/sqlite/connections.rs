@@ -123,6 +123,11 @@ impl Connections {
         })
     }
 
+    /// See [`ConnectionShares::share`].
+    pub(super) fn share(&self, shared: bool) {
+        self.shares.share(shared);
+    }
+
     /// Adds an open connection.
     pub(super) fn add(&self, connection: Connection) {
         self.idle.lock().push(connection);

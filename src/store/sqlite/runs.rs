@@ -27,6 +27,11 @@ impl Sqlite {
         *self.0.answers.lock() = limits;
     }
 
+    pub(in crate::store) fn share_connections(&self, shared: bool) {
+        self.0.reader.share(shared);
+        self.0.writer.share(shared);
+    }
+
     pub(in crate::store) async fn begin_run(
         &self,
         run: &RunId,
