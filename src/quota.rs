@@ -5,12 +5,14 @@
 
 mod memory;
 mod permits;
+mod retained;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 pub use self::memory::{MemoryBudget, ReservedMemory};
 pub use self::permits::{FairPermit, FairSemaphore};
+pub use self::retained::{RetainedBytes, RetainedMemory, Scarce};
 use crate::ids::Owner;
 
 /// The owner that has most, from the parts that each owner has. Among equals the first by name.

@@ -5,7 +5,6 @@
 //! nothing of dialects: how events become lines and an answer is given to [`Runs::prepare`] as a function.
 
 mod answer;
-mod budget;
 mod follow;
 mod keys;
 mod log;
@@ -24,7 +23,6 @@ use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
 pub use self::answer::{Encode, RunAnswer, RunReport};
-use self::budget::{LogBudget, Scarce};
 pub use self::follow::{Follow, FollowError, Followed};
 use self::log::Page;
 pub use self::polled::ConnectionRun;
@@ -40,6 +38,7 @@ use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::turn::TurnRequest;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
+use crate::quota::{RetainedMemory, Scarce};
 pub use crate::store::OtherReplica;
 use crate::store::Store;
 
@@ -53,7 +52,7 @@ struct Inner {
     store: Store,
     tasks: TaskTracker,
     metrics: Metrics,
-    logs: LogBudget,
+    logs: RetainedMemory,
     table: Mutex<Table>,
 }
 
@@ -137,7 +136,7 @@ impl Runs {
             store,
             tasks: TaskTracker::new(),
             metrics,
-            logs: LogBudget::new(settings.max_total_event_bytes),
+            logs: RetainedMemory::new(settings.max_total_event_bytes),
             table: Mutex::default(),
         }))
     }

@@ -4,10 +4,10 @@ use std::collections::{HashMap, VecDeque};
 
 use tokio::time::Instant;
 
-use super::budget::Charge;
 use super::records::{Claimed, IdempotencyKey};
 use super::table::LOG_TTL;
 use crate::ids::{Owner, RunId};
+use crate::quota::RetainedBytes;
 
 /// Memory that a key counts of that for runs, in bytes.
 pub(super) const KEY_BYTES: usize = 512;
@@ -29,7 +29,7 @@ struct MemoryKey {
     run: RunId,
     at: Instant,
     state: KeyState,
-    _charge: Charge,
+    _charge: RetainedBytes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl MemoryKeys {
         owner: &Owner,
         key: &IdempotencyKey,
         run: &RunId,
-        charge: Charge,
+        charge: RetainedBytes,
     ) -> Claimed {
         let now = Instant::now();
         let own = self.0.entry(owner.clone()).or_default();
@@ -197,7 +197,7 @@ mod tests {
         let (owner, mut keys) = (Owner::key("a"), MemoryKeys::default());
         let (first, second) = (RunId::fresh(), RunId::fresh());
         let claim = |keys: &mut MemoryKeys, run: &RunId| {
-            keys.claim(&owner, &key("k"), run, Charge::default())
+            keys.claim(&owner, &key("k"), run, RetainedBytes::default())
         };
         assert!(matches!(claim(&mut keys, &first), Claimed::New));
         // It runs for long.
@@ -235,7 +235,7 @@ mod tests {
         let run = RunId::fresh();
         for text in ["1", "2", "3"] {
             for owner in [&alice, &bob] {
-                keys.claim(owner, &key(text), &run, Charge::default());
+                keys.claim(owner, &key(text), &run, RetainedBytes::default());
             }
         }
         assert!(!keys.forget_oldest(&alice), "all run");
@@ -244,7 +244,7 @@ mod tests {
         }
         assert!(keys.forget_oldest(&alice));
         let mut is_held = |owner: &Owner, text: &str| {
-            let claimed = keys.claim(owner, &key(text), &run, Charge::default());
+            let claimed = keys.claim(owner, &key(text), &run, RetainedBytes::default());
             matches!(claimed, Claimed::Held(_))
         };
         assert!(is_held(&alice, "1") && is_held(&alice, "3"));

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use memchr::memchr_iter;
 
-use super::budget::{Charge, Scarce};
+use crate::quota::{RetainedBytes, Scarce};
 
 /// Most bytes that wait for the first reader. Then the model stream waits.
 /// Tried by `stalled::the_time_limit_of_a_tool_runs_while_nobody_reads`.
@@ -39,7 +39,7 @@ pub(super) struct Log {
     /// Lines so far.
     lines: u64,
     bytes: usize,
-    charge: Charge,
+    charge: RetainedBytes,
     unread: Unread,
     /// The run is over; nothing follows.
     ended: bool,
@@ -101,7 +101,7 @@ impl Page {
 
 impl Log {
     /// A log that the reader which starts the run is attached to.
-    pub(super) fn new(charge: Charge, attached: bool) -> Self {
+    pub(super) fn new(charge: RetainedBytes, attached: bool) -> Self {
         let unread = Unread {
             attached,
             ..Unread::default()

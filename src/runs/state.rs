@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::answer::RunAnswer;
-use super::budget::{Charge, Scarce};
 use super::log::{Log, Page};
 use super::records::IdempotencyKey;
 use super::{RunStart, RunStatus};
 use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::unix_seconds;
 use crate::ids::{Owner, RunId, SessionId};
+use crate::quota::{RetainedBytes, Scarce};
 
 /// Memory that an answer counts besides its body, in bytes.
 const ANSWER_BYTES: usize = 1024;
@@ -64,11 +64,11 @@ struct End {
     at: Instant,
     answer: Option<Arc<RunAnswer>>,
     /// What the answer has of the budget, if only the memory has it.
-    charge: Charge,
+    charge: RetainedBytes,
 }
 
 impl RunState {
-    pub(super) fn new(start: &RunStart, owner: Owner, charge: Charge) -> Self {
+    pub(super) fn new(start: &RunStart, owner: Owner, charge: RetainedBytes) -> Self {
         Self {
             id: start.id.clone(),
             owner,
@@ -121,7 +121,7 @@ impl RunState {
             && !is_read
             && let Some(end) = &mut self.progress.lock().end
         {
-            (end.answer, end.charge) = (None, Charge::default());
+            (end.answer, end.charge) = (None, RetainedBytes::default());
         }
     }
 
@@ -195,7 +195,7 @@ impl RunState {
             progress.end = Some(End {
                 at: Instant::now(),
                 answer: answer.map(Arc::new),
-                charge: Charge::default(),
+                charge: RetainedBytes::default(),
             });
         }
         self.changed.notify_waiters();
@@ -254,7 +254,7 @@ impl RunState {
     ///
     /// # Errors
     /// When the budget has no room for it.
-    pub(super) fn charge_answer(&self, mut charge: Charge) -> Result<(), Scarce> {
+    pub(super) fn charge_answer(&self, mut charge: RetainedBytes) -> Result<(), Scarce> {
         let mut progress = self.progress.lock();
         let Some(end) = &mut progress.end else {
             return Ok(());

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::budget::{LogBudget, Scarce};
 use super::keys::MemoryKeys;
 use super::state::RunState;
 use crate::ids::{Owner, RunId};
+use crate::quota::{RetainedMemory, Scarce};
 
 /// How long what memory has of an ended run is kept, and its idempotency key. Then a request under the key is a new
 /// one.
@@ -113,7 +113,7 @@ impl Table {
         &mut self,
         owner: &Owner,
         scarce: Scarce,
-        budget: &LogBudget,
+        budget: &RetainedMemory,
     ) -> Option<Arc<RunState>> {
         let of = |owner: &Owner| self.ended.iter().position(|run| run.owner == *owner);
         let place = match scarce {

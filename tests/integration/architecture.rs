@@ -45,7 +45,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     (
         "runs",
-        &["agent", "ids", "metrics", "parted", "polling", "store"],
+        &[
+            "agent", "quota", "ids", "metrics", "parted", "polling", "store",
+        ],
     ),
     // A dialect sees the server as the loop offers it: no source of tools, no store, no upstream.
     ("chat", &["agent", "openai", "ids", "parted"]),

@@ -1,4 +1,5 @@
-//! How many bytes of runs may be kept in memory for later readers: event logs, and answers that are not stored.
+//! Memory for what is kept until others need it, such as event logs. Nobody waits: who gets none makes something of its own
+//! go, or of the owner that has most.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,19 +9,19 @@ use parking_lot::Mutex;
 
 use crate::ids::Owner;
 
-/// Largest part of all bytes that one owner may have: a fourth. Beyond it the owner's oldest logs go first.
-/// Tried by `budget::an_owner_has_a_part_and_all_have_the_whole`.
+/// Largest part of all bytes that one owner may have: a fourth. Beyond it the owner's oldest go first.
+/// Tried by `retained::an_owner_has_a_part_and_all_have_the_whole`.
 const OWNER_PART: usize = 4;
-/// Least memory that a log asks for at a time, in bytes.
-/// Tried by `runs::budget::an_owner_has_a_part_and_all_have_the_whole`.
+/// Least memory that is asked for at a time, in bytes.
+/// Tried by `retained::an_owner_has_a_part_and_all_have_the_whole`.
 const MIN_STEP: usize = 1024;
-/// Most memory that a log asks for at a time, in bytes. A log asks for as much as it has, so that few lines cost a lock
-/// that runs share.
+/// Most memory that is asked for at a time, in bytes: as much as there is already, so that small additions seldom cost a
+/// lock that all share.
 const MAX_STEP: usize = 64 * 1024;
 
-/// The bytes that are kept of all runs; clones share them.
+/// The bytes that all owners keep; clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct LogBudget {
+pub struct RetainedMemory {
     used: Arc<Mutex<Used>>,
     /// Most bytes of all owners.
     most: usize,
@@ -34,7 +35,7 @@ struct Used {
 
 /// Which bytes are used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scarce {
+pub enum Scarce {
     /// Those that one owner may have.
     OfOwner,
     /// Those of all owners.
@@ -43,15 +44,16 @@ pub(super) enum Scarce {
     TooMany,
 }
 
-/// What one log or answer has of the budget; given back when it is dropped.
+/// The bytes of one thing that is kept; given back when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Charge {
-    of: Option<(LogBudget, Owner)>,
+pub struct RetainedBytes {
+    of: Option<(RetainedMemory, Owner)>,
     granted: usize,
 }
 
-impl LogBudget {
-    pub(super) fn new(most: usize) -> Self {
+impl RetainedMemory {
+    /// Memory of so many bytes.
+    pub fn new(most: usize) -> Self {
         Self {
             used: Arc::default(),
             most,
@@ -59,16 +61,16 @@ impl LogBudget {
     }
 
     /// The owners, those with most bytes first.
-    pub(super) fn owners(&self) -> Vec<Owner> {
+    pub fn owners(&self) -> Vec<Owner> {
         let used = self.used.lock();
         let mut owners: Vec<_> = used.by_owner.iter().collect();
         owners.sort_by_key(|(_, bytes)| Reverse(**bytes));
         owners.into_iter().map(|(owner, _)| owner.clone()).collect()
     }
 
-    /// A charge of nothing.
-    pub(super) fn charge(&self, owner: &Owner) -> Charge {
-        Charge {
+    /// No bytes yet, for this owner.
+    pub fn charge(&self, owner: &Owner) -> RetainedBytes {
+        RetainedBytes {
             of: Some((self.clone(), owner.clone())),
             granted: 0,
         }
@@ -103,12 +105,12 @@ impl LogBudget {
     }
 }
 
-impl Charge {
+impl RetainedBytes {
     /// Asks for so many bytes in all.
     ///
     /// # Errors
     /// When they are used up.
-    pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), Scarce> {
+    pub fn grow_to(&mut self, bytes: usize) -> Result<(), Scarce> {
         let Some((budget, owner)) = &self.of else {
             return Ok(());
         };
@@ -127,10 +129,10 @@ impl Charge {
     }
 
     /// Gives back what so many bytes do not need.
-    pub(super) fn shrink_to(&mut self, bytes: usize) {
+    pub fn shrink_to(&mut self, bytes: usize) {
         let needed = bytes.next_multiple_of(MIN_STEP);
         let spare = self.granted.saturating_sub(needed);
-        // Small amounts are kept: the log grows again.
+        // Small amounts are kept: what is kept grows again.
         if let Some((budget, owner)) = &self.of
             && spare > 0
             && (bytes == 0 || spare >= MAX_STEP)
@@ -141,12 +143,12 @@ impl Charge {
     }
 
     /// Bytes that are granted.
-    pub(super) fn granted(&self) -> usize {
+    pub fn granted(&self) -> usize {
         self.granted
     }
 }
 
-impl Drop for Charge {
+impl Drop for RetainedBytes {
     fn drop(&mut self) {
         self.shrink_to(0);
     }
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn an_owner_has_a_part_and_all_have_the_whole() {
-        let budget = LogBudget::new(4096);
+        let budget = RetainedMemory::new(4096);
         let names = ["a", "b", "c", "d", "e"].map(Owner::key);
         let mut charges = names.each_ref().map(|owner| budget.charge(owner));
         for charge in &mut charges[..4] {
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_owner_with_most_bytes_comes_first() {
-        let budget = LogBudget::new(4 * 64 * 1024);
+        let budget = RetainedMemory::new(4 * 64 * 1024);
         let names = ["a", "b", "c"].map(Owner::key);
         let mut charges = names.each_ref().map(|owner| budget.charge(owner));
         for (charge, bytes) in charges.iter_mut().zip([16, 48, 32]) {
