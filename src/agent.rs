@@ -31,7 +31,6 @@ mod turn_env;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::runtime::RuntimeFlavor;
 use tokio_util::task::TaskTracker;
 
 use crate::ids::{Owner, RunId};
@@ -199,15 +198,6 @@ impl Agent {
 
 /// Threshold of bytes of a text above which a pass over it takes long.
 const LONG_BYTES: usize = 512 * 1024;
-
-/// Runs `work`. If it is `long`, the other tasks of this runtime worker move to other workers meanwhile.
-fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
-    let workers = tokio::runtime::Handle::current().runtime_flavor();
-    match workers {
-        RuntimeFlavor::MultiThread if long => tokio::task::block_in_place(work),
-        _ => work(),
-    }
-}
 
 /// The current time in seconds since 1970.
 pub(crate) fn unix_seconds() -> i64 {

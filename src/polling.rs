@@ -1,4 +1,4 @@
-//! Polling of futures whose parts wake each other.
+//! Polling of futures whose parts wake each other, and work that takes long within a poll.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
-use tokio::task::coop;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::{block_in_place, coop};
 
 /// How often something is polled in a row while it wakes itself. Then other tasks come first.
 /// Tried by `polling::what_wakes_itself_without_end_leaves_room_for_other_tasks`.
@@ -30,6 +31,15 @@ struct TaskWakes {
     is_polling: AtomicBool,
     /// Whether there is a reason to poll.
     woken: AtomicBool,
+}
+
+/// Runs `work`. If it is `long`, the other tasks of this runtime worker move to other workers meanwhile.
+pub(crate) fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
+    let workers = Handle::current().runtime_flavor();
+    match workers {
+        RuntimeFlavor::MultiThread if long => block_in_place(work),
+        _ => work(),
+    }
 }
 
 impl Repolling {

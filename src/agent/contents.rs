@@ -6,16 +6,17 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
+use super::AgentParts;
 use super::conversation::is_long;
 use super::images::StoredImage;
 use super::inputs::{described, with_parts};
 use super::turn::TurnRequest;
 use super::turn_bytes::TurnBytes;
-use super::{AgentParts, block_in_place_if};
 use crate::ids::{FileId, Owner};
 use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, quoted};
 use crate::parted::{BinaryContent, EmbeddedContent, PartedText};
+use crate::polling::block_in_place_if;
 use crate::session::files::{FileError, StoredFile};
 
 /// Stands for an image whose file was deleted.

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use super::block_in_place_if;
 use super::contents::NamedContents;
 use super::conversation::is_long;
 use super::truncation::Truncation;
 use crate::openai::message::Message;
 use crate::parted::PartedText;
+use crate::polling::block_in_place_if;
 use crate::upstream::memory::UpstreamMemory;
 use crate::upstream::router::Route;
 use crate::upstream::{Transcript, messages};

@@ -12,12 +12,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use serde::Serialize;
-use tokio::task::block_in_place;
 
 use super::AppState;
 use super::body::MEMORY_WAIT;
 use super::error::ApiError;
 use crate::ids::{Owner, RunId, SessionId};
+use crate::polling::block_in_place_if;
 use crate::quota::ReservedMemory;
 use crate::runs::RunAnswer;
 use crate::session::{SessionError, StoredSession};
@@ -138,15 +138,12 @@ pub(super) async fn reserve(
 /// workers.
 pub(super) async fn away_from_others<F: Future>(answer: F) -> F::Output {
     let mut answer = Box::pin(answer);
-    poll_fn(|context| block_in_place(|| answer.as_mut().poll(context))).await
+    poll_fn(|context| block_in_place_if(true, || answer.as_mut().poll(context))).await
 }
 
 /// Takes a text of this length apart. If it is long, the other tasks of this runtime worker move to other workers.
 pub(super) fn taking_apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    match bytes < LONG_TEXT {
-        true => work(),
-        false => block_in_place(work),
-    }
+    block_in_place_if(bytes >= LONG_TEXT, work)
 }
 
 /// A value as the body of a response, which was made in this memory.

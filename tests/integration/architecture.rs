@@ -33,14 +33,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "openai", "quota", "ids", "media", "net", "ranking", "sandbox", "sse", "web",
         ],
     ),
-    ("store", &["quota", "openai", "ids", "parted"]),
+    ("store", &["quota", "openai", "ids", "parted", "polling"]),
     ("session", &["blobs", "openai", "ids", "media", "store"]),
     // Reads the counts and the enums that are label values; the modules that own them do not know of metrics.
     ("metrics", &["sandbox", "tools", "web"]),
     (
         "agent",
         &[
-            "blobs", "openai", "ids", "upstream", "tools", "session", "metrics", "parted", "web",
+            "blobs", "openai", "ids", "upstream", "tools", "session", "metrics", "parted",
+            "polling", "web",
         ],
     ),
     (

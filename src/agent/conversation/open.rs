@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::super::contents::named_in;
 use super::super::inputs::{InputFiles, has_files};
 use super::super::turn::TurnRequest;
-use super::super::{AgentError, AgentParts, block_in_place_if};
+use super::super::{AgentError, AgentParts};
 use super::{Conversation, RunSession, delete_fork, is_long};
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
+use crate::polling::block_in_place_if;
 use crate::session::{
     Change, IdOrigin, Lease, StoredMessage, StoredSession, WaitingTurn, interrupted_results, merge,
 };

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::super::batch::{Batch, BatchContext};
-use super::super::block_in_place_if;
 use super::super::calls::{CallEffect, ResolvedCall, Resolver};
 use super::super::event::{AgentEvent, Notice, RoundCall};
 use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
@@ -16,6 +15,7 @@ use super::super::{AgentError, InputTokens};
 use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
+use crate::polling::block_in_place_if;
 use crate::session::StoredMessage;
 use crate::upstream::assemble::ModelReply;
 use crate::upstream::learned::LearnedQuirk;

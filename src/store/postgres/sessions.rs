@@ -15,10 +15,13 @@ use super::Postgres;
 use super::connect::{column, signed, text_column, unsigned};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::message::Message;
+use crate::polling::block_in_place_if;
 
 /// Most entries of one page; others are on the next one.
 /// Tried by `suite::lists::pages_cover_all_sessions_once_last_written_first`.
 const MAX_PAGE: usize = 1000;
+/// Threshold of bytes of a session above which taking its rows apart takes long.
+const LONG_BYTES: i64 = 512 * 1024;
 /// Number of the first instruction.
 const INSTRUCTIONS_START: i64 = -(1 << 32);
 
@@ -52,48 +55,22 @@ impl Postgres {
         // One statement, so that the messages belong to the row. The row comes first.
         let sql = "WITH head AS MATERIALIZED (
                 SELECT num, created_at, greatest(updated_at, written_at) AS written_at, instruction_count, message_count,
-                       last_run, metadata
+                       last_run, metadata, bytes
                 FROM sessions WHERE owner = $1 AND session_id = $2)
             SELECT NULL::bigint AS seq, NULL::bytea, NULL::boolean, NULL::bytea, NULL::bytea, NULL::bytea,
-                   created_at, written_at, instruction_count, message_count, last_run, metadata
+                   created_at, written_at, instruction_count, message_count, last_run, metadata, bytes
             FROM head
             UNION ALL
-            SELECT seq, json, hidden, view, full_text, sources, NULL, NULL, NULL, NULL, NULL, NULL
+            SELECT seq, json, hidden, view, full_text, sources, NULL, NULL, NULL, NULL, NULL, NULL, NULL
             FROM messages WHERE session = (SELECT num FROM head)
             ORDER BY seq NULLS FIRST";
         let select = || query(sql).bind(owner.as_str()).bind(id.as_str());
-        let mut rows = self
-            .0
-            .connections
-            .large(owner)
-            .rows(select)
-            .await?
-            .into_iter();
-        let Some(head) = rows.next() else {
+        let rows = self.0.connections.large(owner).rows(select).await?;
+        let Some(head) = rows.first() else {
             return Ok(None);
         };
-        let mut session = StoredSession {
-            created_at: seconds(column(&head, 6)?),
-            updated_at: seconds(column(&head, 7)?),
-            last_run: column::<Option<&str>>(&head, 10)?.map(run_id).transpose()?,
-            metadata: column(&head, 11)?,
-            ..StoredSession::default()
-        };
-        let (instructions, total): (i64, i64) = (column(&head, 8)?, column(&head, 9)?);
-        let places =
-            (INSTRUCTIONS_START..INSTRUCTIONS_START + instructions).chain(0..total - instructions);
-        for seq in places {
-            let row = rows.next().ok_or_else(|| missing(seq))?;
-            if column::<i64>(&row, 0)? != seq {
-                return Err(missing(seq));
-            }
-            let message = stored_message(&row, seq)?;
-            match seq < 0 {
-                true => session.instructions.push(message.message),
-                false => session.messages.push(message),
-            }
-        }
-        Ok(Some(session))
+        let long = column::<i64>(head, 12)? > LONG_BYTES;
+        block_in_place_if(long, || assembled(rows)).map(Some)
     }
 
     pub(in crate::store) async fn list(
@@ -173,6 +150,34 @@ fn optional_json<T: DeserializeOwned>(row: &PgRow, index: usize) -> Result<Optio
     let json: Option<&[u8]> = column(row, index)?;
     let value = json.map(serde_json::from_slice).transpose();
     value.map_err(StoreError::failed)
+}
+
+/// The session of the rows that [`Postgres::load`] reads, the head first.
+fn assembled(rows: Vec<PgRow>) -> Result<StoredSession, StoreError> {
+    let mut rows = rows.into_iter();
+    let head = rows.next().ok_or_else(|| missing(0))?;
+    let mut session = StoredSession {
+        created_at: seconds(column(&head, 6)?),
+        updated_at: seconds(column(&head, 7)?),
+        last_run: column::<Option<&str>>(&head, 10)?.map(run_id).transpose()?,
+        metadata: column(&head, 11)?,
+        ..StoredSession::default()
+    };
+    let (instructions, total): (i64, i64) = (column(&head, 8)?, column(&head, 9)?);
+    let places =
+        (INSTRUCTIONS_START..INSTRUCTIONS_START + instructions).chain(0..total - instructions);
+    for seq in places {
+        let row = rows.next().ok_or_else(|| missing(seq))?;
+        if column::<i64>(&row, 0)? != seq {
+            return Err(missing(seq));
+        }
+        let message = stored_message(&row, seq)?;
+        match seq < 0 {
+            true => session.instructions.push(message.message),
+            false => session.messages.push(message),
+        }
+    }
+    Ok(session)
 }
 
 fn summary(row: &PgRow) -> Result<SessionSummary, StoreError> {
