@@ -14,9 +14,10 @@ use super::super::{StorageFull, StoreError};
 use super::url::PostgresUrl;
 use crate::ids::Owner;
 
-/// Number of connections that large statements do not get, where there are more: one for small statements, and the one on which
-/// announcements are listened to.
-const KEPT: u32 = 2;
+/// Number of connections that large statements do not get, where there are more.
+const KEPT: u32 = 1;
+/// Number of connections that no statement gets, where there are more: announcements are listened to on it.
+const LISTENING: u32 = 1;
 
 /// Longest wait for a connection, a new one included, and how long a statement is tried again after its connection was
 /// lost. After it the operation fails.
@@ -56,8 +57,8 @@ pub(super) struct DatabasePool {
 #[derive(Debug)]
 pub(super) struct OwnerPool<'a> {
     pool: &'a DatabasePool,
-    owner: Owner,
-    size: StatementSize,
+    /// Whose statements they are, and of which size; `None` for those that wait for no owner.
+    shared: Option<(Owner, StatementSize)>,
 }
 
 /// An error of the driver without its details, which may hold stored data.
@@ -88,7 +89,10 @@ impl DatabasePool {
             });
         Ok(Self {
             pool: pool.connect_lazy_with(options),
-            shares: Arc::new(ConnectionShares::new(url.pool, KEPT)),
+            shares: Arc::new(ConnectionShares::new(
+                url.pool.saturating_sub(LISTENING),
+                KEPT,
+            )),
         })
     }
 
@@ -116,11 +120,19 @@ impl DatabasePool {
         self.small(&Owner::server())
     }
 
+    /// The pool for statements by which this process stays alive for the others. They wait for no owner: each is next when a
+    /// connection becomes free.
+    pub(super) fn heartbeat(&self) -> OwnerPool<'_> {
+        OwnerPool {
+            shared: None,
+            pool: self,
+        }
+    }
+
     pub(super) fn sized(&self, owner: &Owner, size: StatementSize) -> OwnerPool<'_> {
         OwnerPool {
             pool: self,
-            owner: owner.clone(),
-            size,
+            shared: Some((owner.clone(), size)),
         }
     }
 
@@ -183,7 +195,7 @@ impl OwnerPool<'_> {
     /// A connection for a transaction of several statements, and the share that must outlive it.
     pub(super) async fn connection(
         &self,
-    ) -> Result<(PoolConnection<Driver>, ConnectionShare), StoreError> {
+    ) -> Result<(PoolConnection<Driver>, Option<ConnectionShare>), StoreError> {
         let acquired = timeout(CONNECT_LIMIT, async {
             let share = self.share().await;
             Ok((self.pool.pool.acquire().await?, share))
@@ -194,9 +206,10 @@ impl OwnerPool<'_> {
             .map_err(failed)
     }
 
-    /// The right to one connection.
-    pub(super) async fn share(&self) -> ConnectionShare {
-        self.pool.shares.acquire(&self.owner, self.size).await
+    /// The right to one connection, where it is shared.
+    async fn share(&self) -> Option<ConnectionShare> {
+        let (owner, size) = self.shared.as_ref()?;
+        Some(self.pool.shares.acquire(owner, *size).await)
     }
 }
 

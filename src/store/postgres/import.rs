@@ -30,7 +30,7 @@ const LOCK_WAIT: &str = "SET lock_timeout = '15s'";
 #[derive(Debug)]
 pub(in crate::store) struct CopyTarget {
     connection: PoolConnection<Driver>,
-    _share: ConnectionShare,
+    _share: Option<ConnectionShare>,
     connections: DatabasePool,
 }
 

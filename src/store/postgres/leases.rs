@@ -220,9 +220,7 @@ impl Postgres {
     }
 
     async fn listen_until_error(&self) -> Result<std::convert::Infallible, sqlx::Error> {
-        let connections = &self.0.connections;
-        let _share = connections.server().share().await;
-        let mut listener = PgListener::connect_with(connections.pool()).await?;
+        let mut listener = PgListener::connect_with(self.0.connections.pool()).await?;
         listener.listen(CHANNEL).await?;
         loop {
             let announced = listener.recv().await?;

@@ -28,7 +28,7 @@ impl Postgres {
             let statement = query(sql).bind(&*self.0.replica).bind(lease);
             statement.bind(address)
         };
-        self.0.connections.server().rows(renew).await.map(drop)
+        self.0.connections.heartbeat().rows(renew).await.map(drop)
     }
 
     /// Puts the URL of this process into its row, which every renewal writes again.
@@ -93,7 +93,7 @@ impl Postgres {
         let row = self
             .0
             .connections
-            .server()
+            .heartbeat()
             .one(|| query(sql).bind(lease))
             .await?;
         let (replicas, runs, leases): (i64, i64, i64) =

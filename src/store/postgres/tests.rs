@@ -4,6 +4,8 @@
 mod server;
 
 use sqlx::{AssertSqlSafe, query};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use self::server::PostgresServer;
 use super::super::suite::{TestStore, append, expiry, id, owner, suite, user};
@@ -206,6 +208,42 @@ async fn a_lost_connection_is_made_again() {
     store.write(lease.fence(), &change).await.unwrap();
     let stored = store.load(&key, &session).await.unwrap().unwrap();
     assert_eq!(stored.messages, [user("a"), user("b")]);
+}
+
+/// However many owners wait for connections, each with none: a process that does not renew its row counts as dead.
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn statements_of_many_owners_do_not_delay_the_heartbeat() {
+    const OWNERS: usize = 20;
+    let subject = empty().await;
+    let Store::Postgres(store) = &subject.store else {
+        panic!("not PostgreSQL");
+    };
+    // Somebody waits for a lease, so that announcements are listened to.
+    let lease = subject.store.acquire(&owner(), &id("s"), LONG).await;
+    let (key, session) = (owner(), id("s"));
+    let mut waiting = Box::pin(subject.store.acquire(&key, &session, LONG));
+    assert!(
+        timeout(Duration::from_millis(300), waiting.as_mut())
+            .await
+            .is_err()
+    );
+    let mut statements = JoinSet::new();
+    for number in 0..OWNERS * 3 {
+        let (store, owner) = (store.clone(), Owner::key(&format!("{}", number % OWNERS)));
+        statements.spawn(async move {
+            loop {
+                let sleep = || query("SELECT pg_sleep(0.05)");
+                store.0.connections.small(&owner).rows(sleep).await.unwrap();
+            }
+        });
+    }
+    for _ in 0..20 {
+        let renewed = timeout(Duration::from_secs(2), store.renew_replica()).await;
+        renewed.unwrap().unwrap();
+    }
+    statements.shutdown().await;
+    drop(lease);
 }
 
 #[tokio::test]
