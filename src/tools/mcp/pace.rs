@@ -18,6 +18,9 @@ const BYTES_PER_MILLISECOND: u64 = 1000;
 /// Most answers of the largest size that the allowance suffices for; more is read at the pace.
 /// Tried by `pace::a_burst_is_read_at_once_and_a_flood_at_the_pace`.
 const MAX_ANSWERS: u32 = 4;
+/// Most answers of the largest size that are awaited together and read at once; more are read at the pace.
+/// Tried by `pace::an_answer_is_read_at_once_also_in_a_flood`.
+const MAX_ASKED: u32 = 32;
 /// How much of an allowance reading waits for once there is none, as the time in which it grows by this.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -28,21 +31,41 @@ pub(super) struct Pace(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     server: Arc<str>,
-    /// When the allowance will be at its largest again. Bytes count as the time in which it grows by them.
-    full_at: Mutex<Instant>,
+    allowance: Mutex<Allowance>,
     /// What a request adds: the largest answer.
     answer: Duration,
     /// The log tells that reading waits.
     told: AtomicBool,
 }
 
+/// Bytes count as the time in which the allowance grows by them.
+#[derive(Debug)]
+struct Allowance {
+    /// When it will be at its largest again.
+    full_at: Instant,
+    /// What was asked for and has not come yet. It is read first.
+    asked: Duration,
+}
+
 impl Pace {
     /// Of a connection to a server whose messages have at most so many bytes.
     pub(super) fn new(server: &Arc<str>, max_message_bytes: usize) -> Self {
+        Self::with(server.clone(), time(max_message_bytes))
+    }
+
+    /// The pace of what the same server writes elsewhere.
+    pub(super) fn apart(&self) -> Self {
+        Self::with(self.0.server.clone(), self.0.answer)
+    }
+
+    fn with(server: Arc<str>, answer: Duration) -> Self {
         Self(Arc::new(Inner {
-            server: server.clone(),
-            full_at: Mutex::new(Instant::now()),
-            answer: time(max_message_bytes),
+            server,
+            allowance: Mutex::new(Allowance {
+                full_at: Instant::now(),
+                asked: Duration::ZERO,
+            }),
+            answer,
             told: AtomicBool::new(false),
         }))
     }
@@ -69,23 +92,29 @@ impl Pace {
 
     fn wait(&self) -> Option<Duration> {
         let largest = self.0.answer * MAX_ANSWERS;
-        let until_full = self.0.full_at.lock().checked_duration_since(Instant::now());
+        let allowance = self.0.allowance.lock();
+        if !allowance.asked.is_zero() {
+            return None;
+        }
+        let until_full = allowance.full_at.checked_duration_since(Instant::now());
         let missing = until_full?.checked_sub(largest)?;
         Some(missing + STEP)
     }
 
     /// Takes what has been read.
     pub(super) fn take(&self, bytes: usize) {
-        let mut full_at = self.0.full_at.lock();
-        *full_at = Instant::now().max(*full_at) + time(bytes);
+        let mut allowance = self.0.allowance.lock();
+        let taken = time(bytes);
+        let unasked = taken.saturating_sub(allowance.asked);
+        allowance.asked = allowance.asked.saturating_sub(taken);
+        allowance.full_at = allowance.full_at.max(Instant::now()) + unasked;
     }
 
     /// Adds what the answer to a request may take.
     pub(super) fn ask(&self) {
-        let mut full_at = self.0.full_at.lock();
-        if let Some(earlier) = full_at.checked_sub(self.0.answer) {
-            *full_at = earlier;
-        }
+        let mut allowance = self.0.allowance.lock();
+        let most = self.0.answer * MAX_ASKED;
+        allowance.asked = (allowance.asked + self.0.answer).min(most);
     }
 }
 
@@ -132,11 +161,12 @@ mod tests {
             pace.ready().await;
             assert_eq!(read(&pace, 9, LARGEST / 10).await, Duration::ZERO);
         }
-        // Requests without answers are no hoard.
+        // Answers that come together are read at once, and requests without answers are no endless hoard.
         for _ in 0..100 {
             pace.ask();
         }
-        assert_eq!(read(&pace, 40, LARGEST / 10).await, Duration::ZERO);
-        assert!(read(&pace, 10, LARGEST / 10).await > Duration::ZERO);
+        let asked = usize::try_from(MAX_ASKED).unwrap() * 10;
+        assert_eq!(read(&pace, asked, LARGEST / 10).await, Duration::ZERO);
+        assert!(read(&pace, 50, LARGEST / 10).await > Duration::ZERO);
     }
 }

@@ -114,7 +114,7 @@ impl GuardedProcess {
         let stop = CancellationToken::new();
         tasks.spawn(
             stop.clone()
-                .run_until_cancelled_owned(log(pace.clone(), stderr)),
+                .run_until_cancelled_owned(log(pace.apart(), stderr)),
         );
         let process = Self {
             guard,
