@@ -63,6 +63,8 @@ const ACCEPT_ENCODING: &str = "gzip, br, zstd, deflate";
 const ROBOTS_BYTES: usize = 500 * 1024;
 /// Most redirects of a `robots.txt`, at least which RFC 9309 requires. After them the file counts as unreachable.
 const ROBOTS_REDIRECTS: usize = 5;
+/// Longest time for a `robots.txt`. After it the file counts as unreachable, before the time of the page is over.
+const ROBOTS_TIME: Duration = Duration::from_secs(10);
 
 /// Fetches pages. Cheap to clone: clones share connections, `robots.txt` files and the limits per host.
 #[derive(Clone)]
@@ -234,7 +236,7 @@ impl Inner {
 
     /// Fetches the `robots.txt` of the target's origin.
     async fn robots_file(&self, target: &Target) -> Result<RobotsResponse, FetchError> {
-        let deadline = Instant::now() + self.settings.timeout;
+        let deadline = Instant::now() + ROBOTS_TIME.min(self.settings.timeout);
         // The file is shared by all requests, so the filter of one must not apply.
         let domains = DomainFilter::default();
         let file = format!("{}/robots.txt", target.origin());

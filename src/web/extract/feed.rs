@@ -3,7 +3,7 @@
 use feed_rs::model::{Entry, Feed, Link, Text};
 
 use super::super::{Document, DocumentKind};
-use super::{RawPage, clean, html};
+use super::{MAX_TEXT, RawPage, clean, html};
 
 /// Longest summary of an entry, in characters; a longer one is cut.
 const MAX_SUMMARY: usize = 500;
@@ -17,7 +17,10 @@ pub(super) fn read(page: &RawPage) -> Option<Document> {
     let title = feed.title.as_ref().map(words).unwrap_or_default();
     let mut markdown = feed.description.as_ref().map(words).unwrap_or_default();
     markdown.push_str("\n\n");
-    for entry in &feed.entries {
+    let mut entries = feed.entries.iter();
+    while markdown.len() <= MAX_TEXT
+        && let Some(entry) = entries.next()
+    {
         markdown.push_str(&item(entry, &page.url));
     }
     if markdown.trim().is_empty() {
@@ -30,7 +33,7 @@ pub(super) fn read(page: &RawPage) -> Option<Document> {
         kind: DocumentKind::Feed,
         markdown,
         hidden: false,
-        cut: false,
+        cut: entries.next().is_some(),
     })
 }
 

@@ -19,6 +19,8 @@ use crate::web::outcome::error_chain;
 use crate::web::settings::Settings;
 use crate::web::{LONGEST_WAIT, MAX_ANSWER};
 
+/// Most bytes of an error answer; the rest is left out.
+const MAX_REFUSAL: usize = 64 * 1024;
 /// Longest time of all attempts and the delays between them, in units of the time-out of one. After it the next
 /// provider is asked.
 const OVERALL_TIMEOUTS: u32 = 2;
@@ -211,7 +213,7 @@ impl ProviderClient {
             };
         }
         // The status counts even if the body cannot be read.
-        let body = read(response, MAX_ANSWER)
+        let body = read(response, MAX_REFUSAL)
             .await
             .map(|(body, _)| body)
             .unwrap_or_default();
