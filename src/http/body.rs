@@ -118,7 +118,7 @@ impl HeldBody {
         let needed = weight(self.bytes.len() + bytes, PARSE_FACTOR);
         match self.memory.grow_to(needed, MEMORY_WAIT).await {
             true => self.referred = bytes,
-            false => return Err(ApiError::overloaded()),
+            false => return Err(ApiError::referred_overloaded()),
         }
         Ok(())
     }

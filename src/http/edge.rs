@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http_body::Body as _;
 
 pub(super) use self::record::{BodyEnd, RequestRecord, Served};
 pub(super) use self::refused::RefusalLog;
@@ -64,7 +65,7 @@ pub(super) async fn guard(
             request.extensions_mut().insert(owner);
             request.extensions_mut().insert(request_id.clone());
             request.extensions_mut().insert(began);
-            let long = body::may_be_long(request.headers());
+            let long = !request.body().is_end_stream() && body::may_be_long(request.headers());
             let mut response = match long {
                 true => reads::away_from_others(next.run(request)).await,
                 false => next.run(request).await,

@@ -207,6 +207,11 @@ impl ApiError {
         error
     }
 
+    /// 503 for a request that refers to what there is no memory for at present.
+    pub fn referred_overloaded() -> Self {
+        Self::no_memory("too many large requests are in use; send this one again later")
+    }
+
     /// 503 for an answer for which there is no memory, because others are not read.
     pub fn answers_overloaded() -> Self {
         Self::no_memory("too many large answers are being sent; ask for this one again later")

@@ -98,24 +98,41 @@ pub(super) async fn answer(
     run: &RunId,
     bytes: u64,
 ) -> Result<Option<ReadAnswer>, ApiError> {
-    let memory = reserve(state, owner, bytes.saturating_mul(ANSWER_FACTOR)).await?;
-    let answer = state.runs.answer(owner, run).await;
-    let answer = answer.map_err(SessionError::from)?;
+    let mut memory = state.reads.empty(owner);
+    let answer = answer_within(state, owner, run, bytes, &mut memory).await?;
     Ok(answer.map(|answer| ReadAnswer { answer, memory }))
 }
 
-/// The answer of a run that the memory has, with memory for what is made of it.
+/// The same in memory that is held already and grows for it, so that a single large reader is never refused.
 ///
 /// # Errors
-/// When the memory is in use for too long.
+/// When the memory is in use for too long, or the store fails.
+pub(super) async fn answer_within(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunId,
+    bytes: u64,
+    memory: &mut ReservedMemory,
+) -> Result<Option<Arc<RunAnswer>>, ApiError> {
+    let more = bytes.saturating_mul(ANSWER_FACTOR);
+    let needed = memory.bytes().saturating_add(more);
+    if !memory.grow_to(needed, MEMORY_WAIT).await {
+        return Err(ApiError::answers_overloaded());
+    }
+    let answer = state.runs.answer(owner, run).await;
+    Ok(answer.map_err(SessionError::from)?)
+}
+
+/// The answer of a run that the memory has, with memory for what is made of it, as far as there is some.
 pub(super) async fn answer_in_memory(
     state: &AppState,
     owner: &Owner,
     answer: Arc<RunAnswer>,
-) -> Result<ReadAnswer, ApiError> {
+) -> ReadAnswer {
     let bytes = answer.body.length().saturating_mul(ANSWER_FACTOR);
-    let memory = reserve(state, owner, bytes).await?;
-    Ok(ReadAnswer { answer, memory })
+    let memory = reserve(state, owner, bytes).await;
+    let memory = memory.unwrap_or_else(|_in_use| state.reads.empty(owner));
+    ReadAnswer { answer, memory }
 }
 
 /// Reserves memory for an answer.

@@ -139,11 +139,6 @@ impl ReservedMemory {
         }
     }
 
-    /// Adds what another one of the same owner and budget holds.
-    pub fn absorb(&mut self, mut other: Self) {
-        self.bytes += std::mem::take(&mut other.bytes);
-    }
-
     /// The number of bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes

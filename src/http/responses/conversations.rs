@@ -200,9 +200,11 @@ pub(in super::super) async fn add_items(
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     let read = reads::session_within(&state, &owner, &id, memory).await?;
-    let (stored, memory) = read.ok_or_else(not_found)?.into_parts();
+    let (stored, mut memory) = read.ok_or_else(not_found)?.into_parts();
     let items = items_of(&state, &owner, &id, &stored);
-    let added = items.after(instructions, stored_messages).await?;
+    let added = items
+        .after(instructions, stored_messages, &mut memory)
+        .await?;
     Ok(reads::json(&ItemPage::of(added, false), memory))
 }
 
@@ -213,11 +215,12 @@ pub(in super::super) async fn item(
     Path((id, item)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
-    let (stored, memory) = loaded(&state, &owner, &id).await?.into_parts();
+    let (stored, mut memory) = loaded(&state, &owner, &id).await?.into_parts();
     let items = items_of(&state, &owner, &id, &stored);
     let is_asked = |placed: &PlacedItem| placed.item.id == item;
-    let beside = items.beside(is_asked).await?.ok_or_else(no_item)?;
-    let found = beside.items.iter().find(|placed| is_asked(placed));
+    let beside = items.beside(is_asked, &mut memory).await?;
+    let beside = beside.ok_or_else(no_item)?;
+    let found = beside.iter().find(|placed| is_asked(placed));
     Ok(reads::json(&found.ok_or_else(no_item)?.item, memory))
 }
 
@@ -229,18 +232,18 @@ pub(in super::super) async fn delete_item(
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
     let lease = state.sessions.lease(&owner, &id).await?;
-    let read = loaded(&state, &owner, &id).await?;
-    let items = items_of(&state, &owner, &id, &read.stored);
+    let (stored, mut memory) = loaded(&state, &owner, &id).await?.into_parts();
+    let items = items_of(&state, &owner, &id, &stored);
     let is_asked = |placed: &PlacedItem| placed.item.id == item;
-    let beside = items.beside(is_asked).await?.ok_or_else(no_item)?;
-    let removed = beside.items.iter().position(is_asked).ok_or_else(no_item)?;
-    let change = without_item(&read.stored, &beside.items, removed).ok_or_else(|| {
+    let beside = items.beside(is_asked, &mut memory).await?;
+    let beside = beside.ok_or_else(no_item)?;
+    let removed = beside.iter().position(is_asked).ok_or_else(no_item)?;
+    let change = without_item(&stored, &beside, removed).ok_or_else(|| {
         let problem = "names an item of a response that did not show all its calls, so that its message is not known; \
                        delete the conversation, or leave the item";
         RequestError::invalid("item_id", problem)
     })?;
-    drop(beside);
-    drop(read);
+    drop((beside, stored, memory));
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     answer(&state, &owner, id).await

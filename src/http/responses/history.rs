@@ -1,6 +1,6 @@
 //! Finds what a request refers to: the response before it, its conversation, and items.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::value::RawValue;
 
@@ -130,7 +130,8 @@ async fn container(
 
 /// The items that a request refers to by their ids.
 struct ReferredItems<'a> {
-    missing: HashSet<&'a str>,
+    /// How often each of them is named that was not found yet.
+    missing: HashMap<&'a str, usize>,
     found: HashMap<String, Box<RawValue>>,
     /// Their bytes.
     bytes: usize,
@@ -141,8 +142,10 @@ struct ReferredItems<'a> {
 impl ReferredItems<'_> {
     /// Takes an item if it is one of them.
     fn take(&mut self, item: ItemText) -> Result<(), ApiError> {
-        if self.missing.remove(&*item.id) {
-            self.bytes = self.bytes.saturating_add(item.json().get().len());
+        if let Some(times) = self.missing.remove(&*item.id) {
+            // Each mention becomes a message.
+            let bytes = item.json().get().len().saturating_mul(times);
+            self.bytes = self.bytes.saturating_add(bytes);
             if self.bytes > self.most {
                 return Err(ApiError::referred_items_too_large(self.most));
             }
@@ -161,8 +164,12 @@ async fn items(
     named: Option<&SessionId>,
     body: &mut HeldBody,
 ) -> Result<HashMap<String, Box<RawValue>>, ApiError> {
+    let mut missing: HashMap<&str, usize> = HashMap::new();
+    for id in ids {
+        *missing.entry(id).or_default() += 1;
+    }
     let mut referred = ReferredItems {
-        missing: ids.iter().map(String::as_str).collect(),
+        missing,
         found: HashMap::new(),
         bytes: 0,
         most: state.settings.max_body_bytes.saturating_sub(body.len()),
@@ -179,10 +186,11 @@ async fn items(
             for item in items.unwrap_or_default() {
                 referred.take(item)?;
             }
+            drop((read, response));
             body.refer_to(referred.bytes).await?;
         }
     }
-    let of_items = referred.missing.iter().filter_map(|id| RunId::of_item(id));
+    let of_items = referred.missing.keys().filter_map(|id| RunId::of_item(id));
     let mut by_session: BTreeMap<SessionId, BTreeSet<RunId>> = BTreeMap::new();
     for run in of_items.collect::<BTreeSet<_>>() {
         let session = state.runs.session_of(owner, &run).await;
@@ -198,13 +206,16 @@ async fn items(
         let Some(read) = reads::session(state, owner, id, reads::ITEMS_FACTOR).await? else {
             continue;
         };
+        let (stored, mut memory) = read.into_parts();
         let items = SessionItems {
             state,
             owner,
             id,
-            session: &read.stored,
+            session: &stored,
         };
-        items.visit(runs, |item| referred.take(item)).await?;
+        let take = |item| referred.take(item);
+        items.visit(runs, &mut memory, take).await?;
+        drop((stored, memory));
         body.refer_to(referred.bytes).await?;
     }
     Ok(referred.found)

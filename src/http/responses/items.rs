@@ -64,16 +64,9 @@ pub(super) struct SessionItems<'a> {
     pub(super) session: &'a StoredSession,
 }
 
-/// The items of a message or an answer, with the memory of what was read besides the session.
-#[derive(Debug, Default)]
-pub(super) struct SourcedItems {
-    pub(super) items: Vec<PlacedItem>,
-    memory: Option<ReservedMemory>,
-}
-
 impl SessionItems<'_> {
-    /// The page of all items that a query asks for, in the order of the conversation, and the memory of what was read
-    /// for it besides the session.
+    /// The page of all items that a query asks for, in the order of the conversation. The memory that is held for the
+    /// session grows for what is read besides it.
     ///
     /// # Errors
     /// When the query is not valid, the memory is in use for too long, or the store fails.
@@ -114,16 +107,18 @@ impl SessionItems<'_> {
             sources.reverse();
         }
         for source in sources {
-            let mut made = self.made(&source).await?;
+            let (before, kept) = (memory.bytes(), page.len());
+            let mut made = self.made(&source, memory).await?;
             if is_descending {
-                made.items.reverse();
+                made.reverse();
             }
-            let kept = page.len();
-            let items = made.items.into_iter().map(|placed| placed.item);
-            let ended = offer(&mut page, items);
-            if let Some(more) = made.memory.filter(|_| page.len() > kept) {
-                memory.absorb(more);
-            }
+            let bytes = made
+                .iter()
+                .map(|placed| placed.item.json().get().len())
+                .sum::<usize>();
+            let ended = offer(&mut page, made.into_iter().map(|placed| placed.item));
+            let kept = if page.len() > kept { bytes as u64 } else { 0 };
+            memory.shrink_to(before.saturating_add(kept));
             if ended.is_break() {
                 break;
             }
@@ -139,13 +134,16 @@ impl SessionItems<'_> {
     pub(super) async fn beside(
         self,
         is_wanted: impl Fn(&PlacedItem) -> bool,
-    ) -> Result<Option<SourcedItems>, ApiError> {
+        memory: &mut ReservedMemory,
+    ) -> Result<Option<Vec<PlacedItem>>, ApiError> {
         let (turns, scope) = (TurnMessages::all(self.session), scope(self.id));
         for source in sources(self.session, &turns, &scope) {
-            let made = self.made(&source).await?;
-            if made.items.iter().any(&is_wanted) {
+            let before = memory.bytes();
+            let made = self.made(&source, memory).await?;
+            if made.iter().any(&is_wanted) {
                 return Ok(Some(made));
             }
+            memory.shrink_to(before);
         }
         Ok(None)
     }
@@ -158,6 +156,7 @@ impl SessionItems<'_> {
         self,
         instructions: usize,
         messages: usize,
+        memory: &mut ReservedMemory,
     ) -> Result<Vec<ItemText>, ApiError> {
         let (turns, scope) = (TurnMessages::all(self.session), scope(self.id));
         let mut items = Vec::new();
@@ -170,7 +169,7 @@ impl SessionItems<'_> {
                 ItemSourceKind::Answer(turn, _) => turn.start >= messages,
             };
             if is_new {
-                let made = self.made(&source).await?.items;
+                let made = self.made(&source, memory).await?;
                 items.extend(made.into_iter().map(|placed| placed.item));
             }
         }
@@ -184,6 +183,7 @@ impl SessionItems<'_> {
     pub(super) async fn visit(
         self,
         runs: Option<&BTreeSet<RunId>>,
+        memory: &mut ReservedMemory,
         mut visit: impl FnMut(ItemText) -> Result<(), ApiError>,
     ) -> Result<(), ApiError> {
         let (turns, scope) = (TurnMessages::all(self.session), scope(self.id));
@@ -197,18 +197,23 @@ impl SessionItems<'_> {
             None => sources(self.session, &turns, &scope),
         };
         for source in sources {
-            let made = self.made(&source).await?;
-            for placed in made.items {
+            let before = memory.bytes();
+            for placed in self.made(&source, memory).await? {
                 visit(placed.item)?;
             }
+            memory.shrink_to(before);
         }
         Ok(())
     }
 
     /// Makes the items of a message or an answer.
-    async fn made(self, source: &ItemSource<'_>) -> Result<SourcedItems, ApiError> {
+    async fn made(
+        self,
+        source: &ItemSource<'_>,
+        memory: &mut ReservedMemory,
+    ) -> Result<Vec<PlacedItem>, ApiError> {
         let scope = source.scope;
-        let items = match &source.kind {
+        Ok(match &source.kind {
             ItemSourceKind::Instruction(index) => {
                 let message = self.session.instructions.get(*index);
                 message.map_or_else(Vec::new, |message| instruction(message, scope, *index))
@@ -223,23 +228,25 @@ impl SessionItems<'_> {
                     items_at(message, scope, *number, *index)
                 })
             }
-            ItemSourceKind::Answer(turn, run) => return self.answer(turn, run).await,
+            ItemSourceKind::Answer(turn, run) => self.answer(turn, run, memory).await?,
             ItemSourceKind::Unknown(turn, index) => turn.answer(*index, scope),
-        };
-        let memory = None;
-        Ok(SourcedItems { items, memory })
+        })
     }
 
-    async fn answer(self, turn: &TurnMessages<'_>, run: &RunId) -> Result<SourcedItems, ApiError> {
+    async fn answer(
+        self,
+        turn: &TurnMessages<'_>,
+        run: &RunId,
+        memory: &mut ReservedMemory,
+    ) -> Result<Vec<PlacedItem>, ApiError> {
         let known = self.state.runs.look_up_shown(self.owner, run).await;
         if let Some(FoundRun::Ended { bytes }) = known.map_err(SessionError::from)?
-            && let Some(read) = reads::answer(self.state, self.owner, run, bytes).await?
-            && let Some(response) = response_of(run, &read.answer).await
+            && let Some(answer) =
+                reads::answer_within(self.state, self.owner, run, bytes, memory).await?
+            && let Some(response) = response_of(run, &answer).await
             && let Some(output) = taking_apart(response.len(), || output_items(&response))
         {
-            let memory = Some(read.memory);
-            let items = turn.answered(output);
-            return Ok(SourcedItems { items, memory });
+            return Ok(turn.answered(output));
         }
         // The response itself is gone.
         let answers = turn.messages.iter().enumerate().filter(|(_, stored)| {
@@ -247,10 +254,7 @@ impl SessionItems<'_> {
             is_answer && *stored.message.role() == Role::Assistant
         });
         let items = answers.flat_map(|(index, _)| turn.answer(turn.start + index, run.as_str()));
-        Ok(SourcedItems {
-            items: items.collect(),
-            memory: None,
-        })
+        Ok(items.collect())
     }
 }
 

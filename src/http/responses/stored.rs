@@ -10,8 +10,8 @@ use super::super::AppState;
 use super::super::answer::DeletedObject;
 use super::super::completions::{followed, refuse_elsewhere};
 use super::super::error::ApiError;
-use super::super::extract::{OrderedQuery, Path, Query};
-use super::super::reads::{self, ReadAnswer, ReadSession};
+use super::super::extract::{Order, OrderedQuery, Path, Query};
+use super::super::reads::{self, ReadAnswer};
 use super::super::turn;
 use super::history::response_of;
 use super::items::{ItemPage, SessionItems};
@@ -101,7 +101,7 @@ pub(in super::super) async fn cancel(
     if state.runs.cancel(&owner, &id, CancelMode::Abort)
         && let Ok(Some(answer)) = state.runs.wait_for(&owner, &id).await
     {
-        let read = reads::answer_in_memory(&state, &owner, answer).await?;
+        let read = reads::answer_in_memory(&state, &owner, answer).await;
         return Ok(ended(&id, read).await);
     }
     match look_up(&state, &owner, &id).await? {
@@ -125,12 +125,15 @@ pub(in super::super) async fn input_items(
         let _ended = state.runs.wait_for(&owner, &id).await;
     }
     let session = state.runs.session_of(&owner, &id).await;
-    let Some(session) = session.map_err(SessionError::from)? else {
-        return Ok(Json(ItemPage::of(Vec::new(), false)).into_response());
+    let read = match session.map_err(SessionError::from)? {
+        Some(session) => reads::session(&state, &owner, &session, reads::ITEMS_FACTOR)
+            .await?
+            .map(|read| (session, read.into_parts())),
+        None => None,
     };
-    let read = reads::session(&state, &owner, &session, reads::ITEMS_FACTOR).await?;
-    let Some((stored, mut memory)) = read.map(ReadSession::into_parts) else {
-        return Ok(Json(ItemPage::of(Vec::new(), false)).into_response());
+    let Some((session, (stored, mut memory))) = read else {
+        let (none, has_more) = query.collector(Order::Descending)?.finish()?;
+        return Ok(Json(ItemPage::of(none, has_more)).into_response());
     };
     let items = SessionItems {
         state: &state,
