@@ -255,7 +255,7 @@ async fn read_whole(
         return Ok(first);
     }
     // A client can declare any length, so the memory that is reserved for it is limited.
-    let capacity = declared.unwrap_or_default().min(UNCOUNTED_BYTES);
+    let capacity = declared.unwrap_or_default().min(LONG_TEXT);
     let mut arrived = ArrivedData::new(memory, capacity.max(first.len()));
     arrived.whole.extend_from_slice(&first);
     while let Some(data) = next(&mut body, &limits, arrived.whole.len()).await? {

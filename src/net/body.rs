@@ -5,6 +5,9 @@ use futures_util::StreamExt;
 
 use super::http_client::{ClientError, ReceivedBody};
 
+/// Memory reserved for a body at first, in bytes.
+const INITIAL_CAPACITY: usize = 64 * 1024;
+
 /// A response body that fails when it exceeds its limit.
 #[derive(Debug)]
 pub(crate) struct CappedBody {
@@ -74,7 +77,9 @@ impl CappedBody {
 
     /// Reads the rest of the body.
     pub(crate) async fn whole(mut self) -> Result<Bytes, BodyError> {
-        let mut body = BytesMut::new();
+        let announced = self.body.announced().unwrap_or_default();
+        let capacity = usize::try_from(announced).unwrap_or(INITIAL_CAPACITY);
+        let mut body = BytesMut::with_capacity(capacity.min(INITIAL_CAPACITY));
         while let Some(chunk) = self.chunk().await? {
             body.extend_from_slice(&chunk);
         }

@@ -25,7 +25,6 @@ use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
 use self::blobs::{Blobs, blocking};
-use self::draft::BUFFER_BYTES;
 pub use self::draft::FileDraft;
 pub use self::new::{FileSource, NewFile};
 pub use self::open::check_files;
@@ -34,6 +33,8 @@ use crate::ids::{FileId, Owner, SessionId};
 pub use crate::store::{FileFilter, FileOrder, FilePage, FileUsage, Purpose, StoredFile};
 use crate::store::{Store, StoreError};
 
+/// Size of the buffer for reading a source, in bytes.
+const READ_BYTES: usize = 64 * 1024;
 /// Most files in the list of a session; others are left out.
 const MAX_OF_SESSION: usize = 10_000;
 
@@ -123,12 +124,12 @@ impl FileStore {
         match content {
             FileSource::Bytes(bytes) => {
                 // In parts, because the file copies what it is given.
-                for part in bytes.chunks(BUFFER_BYTES) {
+                for part in bytes.chunks(READ_BYTES) {
                     draft.write(part).await?;
                 }
             }
             FileSource::Reader(reader) => {
-                let mut buffer = vec![0; BUFFER_BYTES];
+                let mut buffer = vec![0; READ_BYTES];
                 loop {
                     let read = reader.read(&mut buffer).await.map_err(FileError::Source)?;
                     match buffer.get(..read) {

@@ -13,6 +13,8 @@ use crate::openai::raw::{push_entry, quoted};
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 /// A choice that adds nothing to the answer.
 const NO_DELTA: &str = r#"{"index":0,"delta":{},"finish_reason":null}"#;
+/// Memory reserved for a chunk besides its value, in bytes.
+const CHUNK_OVERHEAD: usize = 512;
 
 /// Members that chat front ends act on at the top level of a chunk. Those of an upstream are left out; `type` is also a
 /// member of progress events.
@@ -158,6 +160,7 @@ impl ChunkEncoder {
 
     fn delta(&mut self, out: &mut BytesMut, key: &str, value: &str) {
         self.begin(out);
+        out.reserve(value.len() + CHUNK_OVERHEAD);
         out.extend_from_slice(b"data: ");
         out.extend_from_slice(self.head.as_deref().unwrap_or_default().as_bytes());
         out.extend_from_slice(br#"{"index":0,"delta":{""#);
@@ -198,6 +201,7 @@ impl ChunkEncoder {
         // The members of the event are appended to those of the chunk.
         let members = event.members.strip_prefix('{').unwrap_or_default();
         let members = members.strip_suffix('}').unwrap_or_default();
+        out.reserve(members.len() + CHUNK_OVERHEAD);
         self.raw_chunk_with(out, NO_DELTA, [",", members]);
     }
 

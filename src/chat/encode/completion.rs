@@ -12,6 +12,9 @@ use crate::openai::fold::FoldedFields;
 use crate::openai::raw::{push_entry, quoted};
 use crate::parted::{PartedText, PartedWriter};
 
+/// Memory reserved for an answer besides its texts, in bytes.
+const ANSWER_OVERHEAD: usize = 2048;
+
 /// Collects the events of a turn.
 #[derive(Debug)]
 pub struct CompletionCollector {
@@ -98,7 +101,8 @@ impl CompletionCollector {
         self.calls.sort_by_key(|(place, _)| *place);
         let mut images = self.images.take().unwrap_or_default();
         images.sort_by_key(|(place, _)| *place);
-        let mut json = String::with_capacity(self.text.len() + self.reasoning.len());
+        let texts = self.text.len() + self.reasoning.len();
+        let mut json = String::with_capacity(texts + ANSWER_OVERHEAD);
         json.push('{');
         push_entry(&mut json, "id", &quoted(&self.head.id));
         push_entry(&mut json, "object", "\"chat.completion\"");

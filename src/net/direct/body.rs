@@ -14,6 +14,8 @@ use super::connection::DrivenConnection;
 
 /// Size up to which a frame takes what else has arrived, in bytes and about.
 const FULL_FRAME: usize = 16 * 1024;
+/// Size of a frame that takes more than one chunk, in bytes and at first.
+const JOINED_FRAME: usize = 4 * 1024;
 
 /// The body of a response. Reading it drives the connection, which goes back to the pool at the end of the body.
 pub(in crate::net) struct DirectBody {
@@ -64,7 +66,7 @@ impl DirectBody {
                 Poll::Ready(Some(Ok(more))) => {
                     size += more.len();
                     let joined = joined.get_or_insert_with(|| {
-                        let mut joined = BytesMut::with_capacity(size);
+                        let mut joined = BytesMut::with_capacity(size.max(JOINED_FRAME));
                         joined.extend_from_slice(&first);
                         joined
                     });

@@ -4,6 +4,9 @@ use bytes::BytesMut;
 
 use crate::openai::raw::push_string;
 
+/// Memory reserved for an event besides its text, in bytes.
+const EVENT_OVERHEAD: usize = 256;
+
 /// Writes events, which count from 0.
 #[derive(Debug, Default)]
 pub(super) struct EventWriter {
@@ -48,6 +51,8 @@ impl EventWriter {
     }
 
     fn write_parts(&mut self, kind: &str, members: &[&str], out: &mut BytesMut) {
+        let length: usize = members.iter().map(|part| part.len()).sum();
+        out.reserve(length + EVENT_OVERHEAD);
         for part in [
             "event: ",
             kind,

@@ -9,8 +9,8 @@ use crate::ids::{FileId, Owner};
 use crate::media::MediaSniffer;
 use crate::store::FileRecord;
 
-/// Size of the buffers for reading a source and for writing, in bytes.
-pub(super) const BUFFER_BYTES: usize = 64 * 1024;
+/// Size of the write buffer, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A file that is being written. If it is dropped before it is finished, its content is removed.
 #[derive(Debug)]
