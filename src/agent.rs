@@ -196,9 +196,6 @@ impl Agent {
     }
 }
 
-/// Threshold of bytes of a text above which a pass over it takes long.
-const LONG_BYTES: usize = 512 * 1024;
-
 /// The current time in seconds since 1970.
 pub(crate) fn unix_seconds() -> i64 {
     let now = SystemTime::now()

@@ -33,6 +33,9 @@ struct TaskWakes {
     woken: AtomicBool,
 }
 
+/// Threshold of bytes above which a pass over them takes long.
+pub(crate) const LONG_BYTES: usize = 512 * 1024;
+
 /// Runs `work`. If it is `long`, the other tasks of this runtime worker move to other workers meanwhile.
 pub(crate) fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
     let workers = Handle::current().runtime_flavor();

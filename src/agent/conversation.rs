@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use super::{AgentParts, LONG_BYTES};
+use super::AgentParts;
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
+use crate::polling::LONG_BYTES;
 use crate::session::{
     Attachment, Change, IdOrigin, Lease, SessionError, StoredMessage, StoredSession, UnstoredTurn,
     UnwrittenChange,

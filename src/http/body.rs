@@ -8,24 +8,25 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::CONTENT_ENCODING;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::AppState;
 use super::error::ApiError;
 use super::headers::{declared_length, media_type};
-use super::reads::LONG_TEXT;
 use super::settings::{PARSE_FACTOR, Settings};
 use crate::ids::Owner;
+use crate::polling::LONG_BYTES;
 use crate::quota::{MemoryBudget, ReservedMemory};
 
 /// Least rate at which a body must arrive on the whole, in bytes per second. A slower one is a 408.
 /// Tried by `body::a_body_has_a_total_time_by_its_length`.
 const MIN_BODY_RATE: u64 = 64 * 1024;
-/// Most bytes of a body that arrive before they count, as the number of connections bounds them; and least memory for a
-/// body that is parsed.
+/// Most bytes of a body that arrive before they count; the number of connections bounds them.
 const UNCOUNTED_BYTES: usize = 64 * 1024;
+/// Least memory that a body counts while it is parsed, in bytes.
+const MIN_PARSE_BYTES: u64 = 64 * 1024;
 /// Memory for a byte of a body while its turn runs: the body itself, and copies of what was rewritten or taken apart.
 const KEPT_FACTOR: u64 = 3;
 /// Longest wait for memory that other requests or answers hold. After it the request is a 503.
@@ -191,7 +192,7 @@ async fn held(
     encoded: Option<Bytes>,
 ) -> Result<HeldBody, ApiError> {
     let mut memory = state.bodies.parsing.empty(owner);
-    let needed = weight(bytes.len(), PARSE_FACTOR).max(UNCOUNTED_BYTES as u64);
+    let needed = weight(bytes.len(), PARSE_FACTOR).max(MIN_PARSE_BYTES);
     match memory.grow_to(needed, MEMORY_WAIT).await {
         true => Ok(HeldBody {
             bytes,
@@ -255,7 +256,7 @@ async fn read_whole(
         return Ok(first);
     }
     // A client can declare any length, so the memory that is reserved for it is limited.
-    let capacity = declared.unwrap_or_default().min(LONG_TEXT);
+    let capacity = declared.unwrap_or_default().min(1024 * 1024);
     let mut arrived = ArrivedData::new(memory, capacity.max(first.len()));
     arrived.whole.extend_from_slice(&first);
     while let Some(data) = next(&mut body, &limits, arrived.whole.len()).await? {
@@ -348,10 +349,9 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
 
 /// Whether a request with these headers may have a body whose parsing takes long.
 pub(super) fn may_be_long(headers: &HeaderMap) -> bool {
-    let has_body = headers.contains_key(CONTENT_TYPE) && is_json(headers);
-    has_body
+    is_json(headers)
         && (headers.contains_key(CONTENT_ENCODING)
-            || declared_length(headers).is_none_or(|length| length >= LONG_TEXT))
+            || declared_length(headers).is_none_or(|length| length > LONG_BYTES))
 }
 
 /// Whether a body with these headers can be read: it is not encoded, or in a known way.

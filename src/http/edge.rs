@@ -138,8 +138,7 @@ fn check_request(
 
 /// The size of the request's head in bytes: URI and headers, without method and version.
 fn head_bytes(request: &Request) -> usize {
-    // A colon, a space and a line end for each header.
-    /// Size of the separators of a header field, in bytes.
+    /// Size of the separators of a header field: a colon, a space and a line end, in bytes.
     const SEPARATORS: usize = 4;
     let uri = request.uri();
     let authority = uri.authority().map_or(0, |whole| whole.as_str().len());

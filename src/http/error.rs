@@ -149,8 +149,8 @@ impl ApiError {
     /// 413 for a request that refers to items of more than `most_bytes` bytes.
     pub fn referred_items_too_large(most_bytes: usize) -> Self {
         let message = format!(
-            "the items that 'input' refers to have more than {most_bytes} bytes, which are left for them beside the \
-             body; refer to fewer, or go on from their response with 'previous_response_id'"
+            "the items that 'input' refers to are larger than the {most_bytes} bytes that the body leaves for them; refer \
+             to fewer, or go on from their response with 'previous_response_id'"
         );
         let mut error = Self::too_large(most_bytes);
         error.0.message = message;

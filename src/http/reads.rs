@@ -17,7 +17,7 @@ use super::AppState;
 use super::body::MEMORY_WAIT;
 use super::error::ApiError;
 use crate::ids::{Owner, RunId, SessionId};
-use crate::polling::block_in_place_if;
+use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::quota::ReservedMemory;
 use crate::runs::RunAnswer;
 use crate::session::{SessionError, StoredSession};
@@ -28,8 +28,6 @@ pub(super) const TEXT_FACTOR: u64 = 3;
 pub(super) const ITEMS_FACTOR: u64 = 5;
 /// Memory for a byte of an answer, of its copy in another dialect and of the text that is made of it.
 const ANSWER_FACTOR: u64 = 4;
-/// Threshold from which a text is taken apart away from other requests, in bytes.
-pub(super) const LONG_TEXT: usize = 1024 * 1024;
 
 /// A session with the memory that is reserved for it.
 #[derive(Debug)]
@@ -160,7 +158,7 @@ pub(super) async fn away_from_others<F: Future>(answer: F) -> F::Output {
 
 /// Takes a text of this length apart. If it is long, the other tasks of this runtime worker move to other workers.
 pub(super) fn taking_apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    block_in_place_if(bytes >= LONG_TEXT, work)
+    block_in_place_if(bytes > LONG_BYTES, work)
 }
 
 /// A value as the body of a response, which was made in this memory.

@@ -50,8 +50,10 @@ const MIN_WAIT: Duration = Duration::from_millis(250);
 /// Tried by `lifecycle::a_client_that_reads_nothing_cannot_hold_the_process`.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most connections to the address for metrics, and least number of those that other replicas may have; others wait.
-const FEW_CONNECTIONS: usize = 16;
+/// Most connections to the address for metrics; others wait.
+const MAX_METRICS_CONNECTIONS: usize = 16;
+/// Least number of connections that other replicas may have; others wait.
+const MIN_REPLICA_CONNECTIONS: usize = 16;
 /// Share of the number of the clients' connections that other replicas may have: a fourth.
 const REPLICA_SHARE: usize = 4;
 
@@ -103,7 +105,7 @@ pub async fn serve(
 /// Serves the metrics without a key until the server's requests are ended.
 pub async fn serve_metrics(listener: TcpListener, state: AppState) {
     let router = super::metrics_router(state.clone());
-    let acceptor = Acceptor::new(listener, router, state, FEW_CONNECTIONS);
+    let acceptor = Acceptor::new(listener, router, state, MAX_METRICS_CONNECTIONS);
     acceptor.serve_until_stop(Duration::ZERO).await;
 }
 
@@ -112,7 +114,7 @@ pub async fn serve_metrics(listener: TcpListener, state: AppState) {
 pub async fn serve_replicas(listener: TcpListener, state: AppState) {
     let router = super::cluster::router(state.clone());
     let most = state.max_connections / REPLICA_SHARE;
-    let acceptor = Acceptor::new(listener, router, state, most.max(FEW_CONNECTIONS));
+    let acceptor = Acceptor::new(listener, router, state, most.max(MIN_REPLICA_CONNECTIONS));
     acceptor.serve_until_stop(FINAL_WRITE_TIMEOUT).await;
 }
 

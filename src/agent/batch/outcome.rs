@@ -1,13 +1,12 @@
 //! What became of the calls of a batch, as the policies are told.
 
-use super::super::LONG_BYTES;
 use super::super::calls::ResolvedCall;
 use super::super::images::ShownImage;
 use super::super::policy::repeat::{AnsweredCall, ResultDigest};
 use super::super::policy::{CallDecision, CallOutcome};
 use super::Batch;
 use crate::openai::citation::CitedSource;
-use crate::polling::block_in_place_if;
+use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::tools::{ToolOutput, ToolStatus};
 
 /// The answer to one call.

@@ -11,9 +11,9 @@ use super::error::{
     FileMember, FilePosition, InputFileError, InputFileProblem, PartForm, PartIndex,
 };
 use super::part::{FilePart, RemoteFile, with_parts};
-use super::{InputFiles, LONG_BYTES, decode, parts_of, read_part};
+use super::{InputFiles, decode, parts_of, read_part};
 use crate::openai::message::Message;
-use crate::polling::block_in_place_if;
+use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
 use crate::tools::requested::Capability;
 use crate::web::DownloadBudget;

@@ -15,13 +15,11 @@ use super::Postgres;
 use super::connect::{column, signed, text_column, unsigned};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::message::Message;
-use crate::polling::block_in_place_if;
+use crate::polling::{LONG_BYTES, block_in_place_if};
 
 /// Most entries of one page; others are on the next one.
 /// Tried by `suite::lists::pages_cover_all_sessions_once_last_written_first`.
 const MAX_PAGE: usize = 1000;
-/// Threshold of bytes of a session above which taking its rows apart takes long.
-const LONG_BYTES: i64 = 512 * 1024;
 /// Number of the first instruction.
 const INSTRUCTIONS_START: i64 = -(1 << 32);
 
@@ -69,7 +67,7 @@ impl Postgres {
         let Some(head) = rows.first() else {
             return Ok(None);
         };
-        let long = column::<i64>(head, 12)? > LONG_BYTES;
+        let long = unsigned(column(head, 12)?) > LONG_BYTES as u64;
         block_in_place_if(long, || assembled(rows)).map(Some)
     }
 
