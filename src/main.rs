@@ -265,8 +265,7 @@ fn copy_store(arguments: &CopyArguments) -> anyhow::Result<()> {
         }
         let mut text = format!(
             "copied {} to {}, and compared both\n",
-            config.from.display(),
-            config.to.location()
+            config.from, config.to
         );
         for table in copied? {
             let sha256: String = table

@@ -1,51 +1,73 @@
 //! Persistent state: sessions, the rows of files, records of runs, leases, and turns that wait for their client.
 //!
-//! One enum with a variant for each kind of store. The store keeps records, each of which belongs to an owner; it does
-//! not interpret conversations. Every write of a run carries the fence of its lease. A write whose lease has ended is
-//! refused.
+//! The store keeps records, each of which belongs to an owner; it does not interpret conversations. Every write of a run
+//! carries the fence of its lease. A write whose lease has ended is refused.
+//!
+//! There are two engines. A verb of the store is written once, over the statements of both ([`tx`]). What differs is in their
+//! folders: connections, migrations, leases between processes, and the write of a session, which each makes in its fastest way.
 
+mod accounts;
 mod answer;
 mod backup;
 mod check;
 mod clock;
 mod copy;
+mod engine;
 mod error;
 mod file;
+mod files;
+mod keys;
 mod lease;
 mod limits;
 mod postgres;
 mod record;
 mod replica;
 mod run;
+mod runs;
+mod sessions;
 mod shares;
 mod sqlite;
 #[cfg(test)]
 mod suite;
+mod tx;
+mod usage;
 mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
+pub use self::accounts::{Account, Reservation};
 pub use self::backup::{BackupCounts, BackupError, StoreBackup};
 pub use self::check::{check, check_directory};
 pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};
+use self::engine::Engine;
 pub use self::error::StoreError;
 pub use self::file::{
     FileFilter, FileOrder, FilePage, FileRecord, FileUsage, InsertedFile, Purpose, StoredFile,
 };
 pub use self::lease::{Fence, Lease};
 pub use self::limits::{Growth, SessionLimits, StorageFull};
-pub use self::postgres::{Postgres, PostgresUrl};
+pub use self::postgres::PostgresUrl;
 pub use self::record::{
     Change, IdOrigin, Replaced, SessionHead, SessionPage, SessionSummary, StoredMessage,
     StoredSession, Title, View,
 };
 pub use self::replica::OtherReplica;
 pub use self::run::{KeyClaim, RunRecord, RunRecordState, StoredAnswer};
-pub use self::sqlite::Sqlite;
+use self::shares::StatementSize;
+use self::tx::{Tx, values};
+use self::usage::{AnswerQuota, SessionQuota};
+use self::waiting::WaitingTurns;
 pub use self::waiting::{Attachment, UnstoredTurn, WaitingTurn};
 use crate::ids::{Owner, SessionId};
+
+/// How long a verb is tried again whose connection was lost, or that the database has undone because of another one.
+const RETRY_LIMIT: Duration = Duration::from_secs(5);
+/// Pause before a verb is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The location of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,69 +98,62 @@ impl StoreUrl {
     }
 }
 
+/// The location without secrets.
+impl std::fmt::Display for StoreUrl {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sqlite(path) => path.display().fmt(formatter),
+            Self::Memory => formatter.write_str("memory:"),
+            Self::Postgres(url) => formatter.write_str(url.location()),
+        }
+    }
+}
+
 /// A store; cheap to clone.
 #[derive(Debug, Clone)]
-pub enum Store {
-    /// SQLite, in a file that belongs to this process or in memory.
-    Sqlite(Sqlite),
-    /// PostgreSQL, which several processes may share.
-    Postgres(Postgres),
+pub struct Store {
+    engine: Engine,
+    shared: Arc<Shared>,
+}
+
+/// What the verbs of one store share.
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<WaitingTurns>,
+    sessions: SessionQuota,
+    answers: AnswerQuota,
 }
 
 impl Store {
-    /// Whether several processes may use the store.
-    pub fn is_shared(&self) -> bool {
-        match self {
-            Self::Sqlite(_) => false,
-            Self::Postgres(_) => true,
-        }
-    }
-
     /// Opens the store and migrates its schema.
     ///
     /// # Errors
     /// `InUse`, `NewerSchema`; else when it cannot be opened or migrated.
     pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
-        match url {
-            StoreUrl::Sqlite(_) | StoreUrl::Memory => {
-                Sqlite::open(url.file()).await.map(Self::Sqlite)
-            }
-            StoreUrl::Postgres(url) => Postgres::open(url).await.map(Self::Postgres),
+        let store = Self {
+            engine: Engine::open(url).await?,
+            shared: Arc::default(),
+        };
+        if let Err(error) = store.refuse_unfinished(&url.to_string()).await {
+            store.close().await;
+            return Err(error);
         }
+        Ok(store)
+    }
+
+    /// Whether several processes may use the store.
+    pub fn is_shared(&self) -> bool {
+        self.engine.is_shared()
     }
 
     /// Whether an older version of the program has made the database that was opened.
     pub fn was_upgraded(&self) -> bool {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.was_upgraded(),
-            Self::Postgres(postgres) => postgres.was_upgraded(),
-        }
+        self.engine.was_upgraded()
     }
 
-    /// Sets the limits on the bytes of sessions. Without this call there are none.
-    pub async fn limit_sessions(&self, limits: SessionLimits) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.limit_sessions(limits).await,
-            Self::Postgres(postgres) => postgres.limit_sessions(limits),
-        }
-    }
-
-    /// Checks whether the limits allow a write to a session. If the sessions of all owners have reached their limit,
-    /// sessions whose id loopwright made are deleted first: the least recently written of the owners with most bytes.
-    /// Sessions with a lease are not deleted. Every write makes the same check.
-    ///
-    /// # Errors
-    /// `SessionTooLarge`, `Full`; else when the store fails.
-    pub async fn check_growth(
-        &self,
-        owner: &Owner,
-        id: &SessionId,
-        growth: Growth,
-    ) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.check_growth(owner, id, growth).await,
-            Self::Postgres(postgres) => Box::pin(postgres.check_growth(owner, id, growth)).await,
-        }
+    /// Sets whether several owners share the connections to the database, as they do without this call.
+    pub fn share_connections(&self, shared: bool) {
+        self.engine.share_connections(shared);
     }
 
     /// Acquires the lease of a session, in order of arrival. With a `wait` of zero, only a free lease is acquired.
@@ -154,10 +169,7 @@ impl Store {
         id: &SessionId,
         wait: Duration,
     ) -> Result<Lease, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.leases().acquire(owner, id, wait).await,
-            Self::Postgres(postgres) => Box::pin(postgres.acquire(owner, id, wait)).await,
-        }
+        self.engine.acquire(owner, id, wait).await
     }
 
     /// Checks that a lease is held. The store itself keeps leases from expiring while the process lives.
@@ -165,48 +177,12 @@ impl Store {
     /// # Errors
     /// `LeaseLost` when the lease has ended; writes with its fence are refused.
     pub async fn renew(&self, lease: &Lease) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.leases().pin(lease.fence()).map(drop),
-            Self::Postgres(postgres) => Box::pin(postgres.renew(lease.fence())).await,
-        }
+        self.engine.renew(lease.fence()).await
     }
 
     /// Releases a lease. Dropping the lease also releases it, without waiting.
     pub async fn release(&self, lease: Lease) {
-        match self {
-            Self::Sqlite(_) => drop(lease),
-            Self::Postgres(postgres) => Box::pin(postgres.release(lease)).await,
-        }
-    }
-
-    /// A whole session, or `None` if the owner has no session with this id.
-    ///
-    /// # Errors
-    /// When the store fails or the stored data is damaged.
-    pub async fn load(
-        &self,
-        owner: &Owner,
-        id: &SessionId,
-    ) -> Result<Option<StoredSession>, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.load(owner, id).await,
-            Self::Postgres(postgres) => Box::pin(postgres.load(owner, id)).await,
-        }
-    }
-
-    /// What is known of a session without its messages; `None` if the owner has no session with this id.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn head(
-        &self,
-        owner: &Owner,
-        id: &SessionId,
-    ) -> Result<Option<SessionHead>, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.head(owner, id).await,
-            Self::Postgres(postgres) => Box::pin(postgres.head(owner, id)).await,
-        }
+        self.engine.release(lease).await;
     }
 
     /// Applies a change atomically; creates the session if it does not exist.
@@ -219,10 +195,7 @@ impl Store {
     /// # Cancel safety
     /// If the future is dropped, the change is applied completely or not at all.
     pub async fn write(&self, fence: &Fence, change: &Arc<Change>) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.write(fence, change).await,
-            Self::Postgres(postgres) => Box::pin(postgres.write(fence, change)).await,
-        }
+        self.change(fence, change, None).await.map(drop)
     }
 
     /// Replaces the messages and instructions of a session with those of the change; its files stay. `created_at` is in
@@ -239,98 +212,36 @@ impl Store {
         created_at: i64,
         change: &Arc<Change>,
     ) -> Result<Replaced, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.replace(fence, created_at, change).await,
-            Self::Postgres(postgres) => Box::pin(postgres.replace(fence, created_at, change)).await,
-        }
+        self.change(fence, change, Some(created_at)).await
     }
 
-    /// Copies the messages before the index `before_message`, or all. The index counts instructions and messages
-    /// together. Both sessions share the stored messages, and each counts as a whole session for the limits.
-    ///
-    /// Pending client calls stay assigned to the source session. Both sessions use the same files.
-    ///
-    /// # Errors
-    /// `LeaseLost`, `NotFound`, `Exists` when the new id is taken, `PastEnd`, `SessionTooLarge`, `Full`; else when the
-    /// store fails.
-    ///
-    /// # Cancel safety
-    /// As [`Store::write`].
-    pub async fn fork(
+    async fn change(
         &self,
-        source: &Fence,
-        before_message: Option<usize>,
-        new_id: &SessionId,
-    ) -> Result<SessionSummary, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.fork(source, before_message, new_id).await,
-            Self::Postgres(postgres) => {
-                Box::pin(postgres.fork(source, before_message, new_id)).await
-            }
-        }
-    }
-
-    /// Deletes a session and the rows of the files that only it uses; returns whether it existed.
-    ///
-    /// # Errors
-    /// `LeaseLost`; else when the store fails.
-    pub async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.delete(fence).await,
-            Self::Postgres(postgres) => Box::pin(postgres.delete(fence)).await,
-        }
-    }
-
-    /// A page of the owner's sessions after the session `after`, last written first; at most 1000.
-    ///
-    /// # Errors
-    /// `NotFound` when the owner has no session `after`; else when the store fails.
-    pub async fn list(
-        &self,
-        owner: &Owner,
-        limit: usize,
-        after: Option<&SessionId>,
-    ) -> Result<SessionPage, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.list(owner, limit, after).await,
-            Self::Postgres(postgres) => Box::pin(postgres.list(owner, limit, after)).await,
-        }
-    }
-
-    /// Deletes the sessions that were last written more than `ttl` ago, for nameless ones `nameless_ttl`; returns how
-    /// many. `None` keeps the sessions.
-    ///
-    /// # Errors
-    /// When the store fails; some sessions may have been deleted.
-    ///
-    /// # Cancel safety
-    /// Sessions are deleted in batches, so that other writes can run in between. If the future is dropped, the next
-    /// call deletes the rest.
-    pub async fn expire(
-        &self,
-        ttl: Option<Duration>,
-        nameless_ttl: Option<Duration>,
-    ) -> Result<u64, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.expire(ttl, nameless_ttl).await,
-            Self::Postgres(postgres) => Box::pin(postgres.expire(ttl, nameless_ttl)).await,
-        }
-    }
-
-    /// The turn that waits for the result of this client call: a stored session, or an unstored turn that has not
-    /// expired.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn waiting_turn(
-        &self,
-        owner: &Owner,
-        call_id: &str,
-    ) -> Result<Option<WaitingTurn>, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.waiting_turn(owner, call_id).await,
-            Self::Postgres(postgres) => Box::pin(postgres.waiting_turn(owner, call_id)).await,
-        }
+        fence: &Fence,
+        change: &Change,
+        created_at: Option<i64>,
+    ) -> Result<Replaced, StoreError> {
+        let least = self.shared.sessions.limits().min_free_disk;
+        self.engine.measure_disk(least).await;
+        self.with_room(&fence.owner, &fence.id, |room| async move {
+            let written = match &self.engine {
+                Engine::Sqlite(sqlite) => {
+                    let check = |growth| self.check_session(growth);
+                    let change = (change, created_at);
+                    sqlite.write(fence, change, room, check).await?
+                }
+                Engine::Postgres(postgres) => {
+                    let limits = self.shared.sessions.limits();
+                    let most = (limits.session_bytes, room);
+                    Box::pin(postgres.write(fence, (change, created_at), most)).await?
+                }
+            };
+            Ok(written.map(|(replaced, added)| {
+                self.shared.sessions.count_added(added);
+                replaced
+            }))
+        })
+        .await
     }
 
     /// Keeps an unstored turn in memory until `until`, for the results of its pending client calls. The pending calls
@@ -338,26 +249,17 @@ impl Store {
     ///
     /// If a limit is exceeded, the oldest turns are dropped.
     pub fn park(&self, owner: &Owner, calls: &[String], turn: UnstoredTurn, until: Instant) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.waiting().put(owner, calls, turn, until),
-            Self::Postgres(postgres) => postgres.waiting().put(owner, calls, turn, until),
-        }
+        self.shared.waiting.lock().put(owner, calls, turn, until);
     }
 
     /// Drops the attachment of the unstored turn that waits for this call. The turn itself is kept.
     pub fn detach(&self, owner: &Owner, call_id: &str) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.waiting().detach(owner, call_id),
-            Self::Postgres(postgres) => postgres.waiting().detach(owner, call_id),
-        }
+        self.shared.waiting.lock().detach(owner, call_id);
     }
 
     /// Drops the unstored turns that have expired, with their attachments.
     pub fn expire_waiting(&self) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.waiting().drop_expired(),
-            Self::Postgres(postgres) => postgres.waiting().drop_expired(),
-        }
+        self.shared.waiting.lock().drop_expired();
     }
 
     /// Random bytes that this store has kept since it was made. Ids that nobody else may compute are derived from them.
@@ -365,10 +267,11 @@ impl Store {
     /// # Errors
     /// When the store fails.
     pub async fn secret(&self) -> Result<[u8; 32], StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.secret().await,
-            Self::Postgres(postgres) => Box::pin(postgres.secret()).await,
-        }
+        let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
+        let mut row = tx.one("SELECT secret FROM store_identity", &[]).await?;
+        let secret: bytes::Bytes = row.take(0)?;
+        let length = "the secret of the store does not have 32 bytes";
+        <[u8; 32]>::try_from(&secret[..]).map_err(|_| StoreError::failed(length))
     }
 
     /// The unique name of this store, for a directory of blobs that several stores share.
@@ -376,10 +279,9 @@ impl Store {
     /// # Errors
     /// When the store fails.
     pub async fn name(&self) -> Result<String, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.name().await,
-            Self::Postgres(postgres) => Box::pin(postgres.name()).await,
-        }
+        let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
+        let mut row = tx.one("SELECT name FROM store_identity", &[]).await?;
+        row.take(0)
     }
 
     /// Checks that the store responds.
@@ -387,17 +289,77 @@ impl Store {
     /// # Errors
     /// When it does not.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.ping().await,
-            Self::Postgres(postgres) => Box::pin(postgres.ping()).await,
-        }
+        // A query of a table, because a constant would be returned without access to the file.
+        let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
+        tx.row("SELECT 1 FROM sessions LIMIT 1", &[])
+            .await
+            .map(drop)
     }
 
     /// Completes pending writes and closes the store. Every later call fails.
     pub async fn close(&self) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.close().await,
-            Self::Postgres(postgres) => Box::pin(postgres.close()).await,
+        self.engine.close().await;
+    }
+
+    /// Statements that only read, each on its own.
+    async fn read(&self, owner: &Owner, size: StatementSize) -> Result<Tx, StoreError> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.read(owner, size).await.map(Tx::Sqlite),
+            Engine::Postgres(postgres) => Ok(Tx::Postgres(postgres.single(owner, size))),
+        }
+    }
+
+    /// Statements, each on its own.
+    async fn single(&self, owner: &Owner, size: StatementSize) -> Result<Tx, StoreError> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.single(owner, size).await.map(Tx::Sqlite),
+            Engine::Postgres(postgres) => Ok(Tx::Postgres(postgres.single(owner, size))),
+        }
+    }
+
+    /// Begins a transaction. A verb with one is [`retrying`].
+    async fn begin(&self, owner: &Owner, size: StatementSize) -> Result<Tx, StoreError> {
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.begin(owner, size).await.map(Tx::Sqlite),
+            Engine::Postgres(postgres) => Box::pin(postgres.begin(owner, size))
+                .await
+                .map(Tx::Postgres),
+        }
+    }
+}
+
+impl Tx {
+    /// Fails with `LeaseLost` if the lease has ended. Else it cannot pass to another holder before the transaction ends.
+    async fn check_lease(&mut self, fence: &Fence) -> Result<(), StoreError> {
+        let held = match self {
+            Self::Sqlite(tx) => tx.hold(fence).is_ok(),
+            Self::Postgres(_) => {
+                let sql = "SELECT holds_lease_1($1, $2, $3)";
+                let token = tx::signed(fence.token);
+                let values = values![fence.owner.as_str(), fence.id.as_str(), token];
+                self.one(sql, values).await?.take(0)?
+            }
+        };
+        match held {
+            true => Ok(()),
+            false => Err(StoreError::LeaseLost),
+        }
+    }
+}
+
+/// Runs a verb, and again if the database has undone it for a reason that may have passed. It must have the same effect if it
+/// runs twice: a commit may have succeeded whose answer was lost.
+async fn retrying<T, F>(verb: impl Fn() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let deadline = Instant::now() + RETRY_LIMIT;
+    loop {
+        match verb().await {
+            Err(error) if postgres::is_passing(&error) && Instant::now() < deadline => {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            done => return done,
         }
     }
 }

@@ -110,9 +110,10 @@ pub struct StoreFlags {
 /// The arguments of `store copy`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CopyArguments {
-    /// The store to copy: sqlite:PATH
+    /// The store to copy: sqlite:PATH or a postgres: URL; - is the variable of --session-store
     pub from: String,
-    /// The database: a postgres: URL [default: the variable of --session-store, which keeps a password off the command line]
+    /// The copy: sqlite:PATH or a postgres: URL [default: the variable of --session-store, which keeps a password off the command
+    /// line]
     pub to: Option<String>,
 }
 

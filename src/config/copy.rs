@@ -1,53 +1,61 @@
 //! The arguments of `store copy`.
 
-use std::path::PathBuf;
-
 use super::cli::CopyArguments;
 use super::{ConfigError, Environment, Origin, parse, source};
-use crate::session::settings::{PostgresUrl, StoreUrl};
+use crate::session::settings::StoreUrl;
+
+/// What stands for the variable of the session store as an argument.
+const VARIABLE: &str = "-";
 
 /// What `loopwright store copy` copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyConfig {
-    /// The SQLite file.
-    pub from: PathBuf,
-    /// The database.
-    pub to: PostgresUrl,
+    /// The store to copy.
+    pub from: StoreUrl,
+    /// The store that becomes the copy.
+    pub to: StoreUrl,
 }
 
 impl CopyConfig {
-    /// Reads the arguments. The target may be in the variable of the session store.
+    /// Reads the arguments. One of the stores may be in the variable of the session store.
     ///
     /// # Errors
-    /// When a store is missing or of another kind; no part of the target is repeated.
+    /// When a store is missing or in memory, or both are the same; no part of a URL is repeated.
     pub fn load(arguments: &CopyArguments, env: Environment<'_>) -> Result<Self, ConfigError> {
-        let origin = Origin::Argument("FROM");
-        let from = match parse::store(&arguments.from) {
-            Ok(StoreUrl::Sqlite(path)) => path,
-            Ok(StoreUrl::Memory | StoreUrl::Postgres(_)) | Err(_) => {
-                let problem =
-                    "is not a SQLite store; write sqlite:PATH, such as sqlite:loopwright.db";
-                return Err(ConfigError::invalid(origin, problem));
-            }
-        };
-        let variable = source::variable("session-store");
-        let (text, origin) = match (&arguments.to, env(&variable)) {
-            (Some(text), _) => (text.clone(), Origin::Argument("TO")),
-            (None, Some(text)) => (text, Origin::Variable(variable)),
-            (None, None) => {
-                let problem = "is missing; write postgres://USER:PASSWORD@HOST/DATABASE, or set LOOPWRIGHT_SESSION_STORE";
-                return Err(ConfigError::invalid(Origin::Argument("TO"), problem));
-            }
-        };
-        match parse::store(&text) {
-            Ok(StoreUrl::Postgres(to)) => Ok(Self { from, to }),
-            Ok(StoreUrl::Memory | StoreUrl::Sqlite(_)) => {
-                let problem =
-                    "is not a PostgreSQL database; write postgres://USER:PASSWORD@HOST/DATABASE";
-                Err(ConfigError::invalid(origin, problem))
-            }
-            Err(problem) => Err(ConfigError::invalid(origin, problem)),
+        let from = store(Some(&*arguments.from), "FROM", env)?;
+        let to = store(arguments.to.as_deref(), "TO", env)?;
+        if from == to {
+            let problem = "is the store to copy itself; name another one";
+            return Err(ConfigError::invalid(Origin::Argument("TO"), problem));
         }
+        Ok(Self { from, to })
+    }
+}
+
+fn store(
+    argument: Option<&str>,
+    name: &'static str,
+    env: Environment<'_>,
+) -> Result<StoreUrl, ConfigError> {
+    let variable = source::variable("session-store");
+    let argument = argument.filter(|argument| *argument != VARIABLE);
+    let (text, origin) = match (argument, env(&variable)) {
+        (Some(text), _) => (text.to_owned(), Origin::Argument(name)),
+        (None, Some(text)) => (text, Origin::Variable(variable)),
+        (None, None) => {
+            let problem = "is missing; write sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE, or set \
+                           LOOPWRIGHT_SESSION_STORE";
+            return Err(ConfigError::invalid(Origin::Argument(name), problem));
+        }
+    };
+    match parse::store(&text) {
+        Ok(StoreUrl::Memory) => {
+            let problem = "is in the memory of a process; write sqlite:PATH, such as sqlite:loopwright.db, or \
+                           postgres://USER:PASSWORD@HOST/DATABASE";
+            Err(ConfigError::invalid(origin, problem))
+        }
+        Ok(store) => Ok(store),
+        Err(problem) => Err(ConfigError::invalid(origin, problem)),
     }
 }
 
@@ -68,39 +76,46 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_an_argument_or_the_variable_of_the_store() {
+    fn one_of_the_stores_may_be_in_the_variable_of_the_store() {
         let (argument, variable) = ("postgres://a/one", "postgres://b/two");
-        for (to, location) in [
-            (Some(argument), "postgres://a:5432/one"),
-            (None, "postgres://b:5432/two"),
+        let file = StoreUrl::Sqlite("x.db".into());
+        let database = |location: &str| parse::store(location).unwrap();
+        for (from, to, expected) in [
+            (
+                "sqlite:x.db",
+                Some(argument),
+                (file.clone(), database(argument)),
+            ),
+            ("sqlite:x.db", None, (file.clone(), database(variable))),
+            ("-", Some("sqlite:x.db"), (database(variable), file.clone())),
+            (
+                argument,
+                Some("sqlite:x.db"),
+                (database(argument), file.clone()),
+            ),
         ] {
-            let config = load("sqlite:x.db", to, Some(variable)).unwrap();
-            assert_eq!(config.from, PathBuf::from("x.db"));
-            assert_eq!(config.to.location(), location);
+            let config = load(from, to, Some(variable)).unwrap();
+            assert_eq!((config.from, config.to), expected);
         }
     }
 
     #[test]
-    fn other_kinds_of_stores_are_refused_without_their_secrets() {
-        let database = Some("postgres://u:s3cret@h/d");
+    fn other_stores_are_refused_without_their_secrets() {
+        let database = "postgres://u:s3cret@h/d";
+        let broken = "postgres://u:s3cret@h/d?sslmode=s3cret";
         for (from, to, part) in [
-            ("memory:", database, "FROM: is not a SQLite store"),
-            (
-                "postgres://u:s3cret@h/d",
-                Some("sqlite:x.db"),
-                "FROM: is not a SQLite store",
-            ),
+            ("memory:", Some(database), "FROM: is in the memory"),
+            ("sqlite:x.db", Some("memory:"), "TO: is in the memory"),
             ("sqlite:x.db", None, "TO: is missing"),
+            ("-", Some(database), "FROM: is missing"),
             (
                 "sqlite:x.db",
-                Some("sqlite:y.db"),
-                "TO: is not a PostgreSQL database",
+                Some("sqlite:x.db"),
+                "TO: is the store to copy",
             ),
-            (
-                "sqlite:x.db",
-                Some("postgres://u:s3cret@h/d?sslmode=s3cret"),
-                "TO: a part of the URL",
-            ),
+            (database, Some(database), "TO: is the store to copy"),
+            ("sqlite:x.db", Some(broken), "TO: a part of the URL"),
+            (broken, Some("sqlite:x.db"), "FROM: a part of the URL"),
         ] {
             let error = load(from, to, None).unwrap_err();
             assert!(error.starts_with(part), "{error}");

@@ -7,7 +7,7 @@ use super::run::StoredAnswer;
 use crate::parted::{PartedBody, PartedText};
 
 /// Size of a part, in bytes, for one statement or short transaction.
-const PART: usize = 2 * 1024 * 1024;
+pub(super) const PART: usize = 2 * 1024 * 1024;
 
 /// What is stored of an answer besides its body.
 #[derive(Debug)]

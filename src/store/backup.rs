@@ -6,8 +6,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::sqlite::{BackupTarget, backup_counts, contents_of, copy_database};
-use super::{StoreError, StoreUrl, postgres};
+use super::copy::copy_snapshot;
+use super::engine::Engine;
+use super::sqlite::{Sqlite, backup_counts, contents_of, copy_database};
+use super::{Store, StoreError, StoreUrl};
 
 /// What the temporary name adds.
 const PARTIAL: &str = ".partial";
@@ -83,9 +85,9 @@ impl StoreBackup {
                 blocking(move || copy_database(&file, &copy)).await?;
             }
             StoreUrl::Postgres(url) => {
-                let target = BackupTarget::open(&copy).await?;
-                Box::pin(postgres::export(url, &target)).await?;
-                target.finish().await?;
+                let target = Store::of(Engine::Sqlite(Sqlite::create(&copy).await?));
+                Box::pin(copy_snapshot(url, &target)).await?;
+                target.close().await;
             }
             StoreUrl::Memory => {}
         }

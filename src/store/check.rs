@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use super::{Postgres, StoreError, StoreUrl};
+use super::postgres::Postgres;
+use super::{StoreError, StoreUrl};
 
 /// How a SQLite database begins.
 const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";

@@ -1,7 +1,7 @@
 //! The timestamps of writes, and the time by which things expire.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
@@ -42,12 +42,9 @@ pub(super) struct ExpiryTime {
 }
 
 impl Clock {
-    /// A clock whose expiry time continues from that of a store.
-    pub(super) fn after(expiry: ExpiryTime) -> Self {
-        Self {
-            expiry: Mutex::new(Some((expiry, Instant::now()))),
-            ..Self::default()
-        }
+    /// Lets the expiry time continue from that of a store.
+    pub(super) fn continue_from(&self, expiry: ExpiryTime) {
+        *self.expiry.lock() = Some((expiry, Instant::now()));
     }
 
     /// The time by which things expire.
@@ -139,6 +136,11 @@ pub(super) fn micros_between(from: Instant, to: Instant) -> i64 {
     i64::try_from(passed).unwrap_or(i64::MAX)
 }
 
+/// A time in microseconds, within what a database can subtract from a time.
+pub(super) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).map_or(i64::MAX / 4, |micros| micros.min(i64::MAX / 4))
+}
+
 /// Converts microseconds to whole seconds.
 pub(super) fn seconds(micros: i64) -> i64 {
     micros.div_euclid(MICROS_PER_SECOND)
@@ -191,7 +193,8 @@ mod tests {
         let clock = Clock::default();
         let wall = clock.stamp();
         assert!(clock.expiry_time() > wall);
-        let old = Clock::after(ExpiryTime::trusting(wall - 3 * DAY));
+        let old = Clock::default();
+        old.continue_from(ExpiryTime::trusting(wall - 3 * DAY));
         assert!(old.expiry_time() < wall - DAY);
     }
 }

@@ -1,12 +1,10 @@
-//! The records of files, and the operations of a store on them.
+//! The records of files.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
-use super::{Store, StoreError};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::file::FileObject;
 
@@ -134,153 +132,6 @@ pub struct FileUsage {
     pub files: u64,
     /// Their total size in bytes.
     pub bytes: u64,
-}
-
-impl Store {
-    /// The metadata of a file.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn file(&self, owner: &Owner, id: &FileId) -> Result<Option<StoredFile>, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.file(owner, id).await,
-            Self::Postgres(postgres) => Box::pin(postgres.file(owner, id)).await,
-        }
-    }
-
-    /// A page of the owner's files.
-    ///
-    /// # Errors
-    /// `NotFound` when the owner has no file `after`; else when the store fails.
-    pub async fn files(
-        &self,
-        owner: &Owner,
-        filter: &FileFilter<'_>,
-    ) -> Result<FilePage, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.files(owner, filter).await,
-            Self::Postgres(postgres) => Box::pin(postgres.files(owner, filter)).await,
-        }
-    }
-
-    /// Adds the row of a file whose content is on disk, adds the file to its session, and deletes rows of other files
-    /// until the total is at most `max_total_bytes`. If the owner already has a file with this id, that file is used.
-    ///
-    /// # Errors
-    /// When the store fails; nothing is added then.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the row is added or nothing is changed.
-    pub async fn insert_file(
-        &self,
-        file: FileRecord,
-        max_total_bytes: u64,
-    ) -> Result<InsertedFile, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.insert_file(file, max_total_bytes).await,
-            Self::Postgres(postgres) => Box::pin(postgres.insert_file(file, max_total_bytes)).await,
-        }
-    }
-
-    /// Adds a file to a session. The file is kept at least as long as the session. The session is created if it does
-    /// not exist.
-    ///
-    /// # Errors
-    /// `NotFound`; else when the store fails.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the file is added or nothing is changed.
-    pub async fn attach_file(
-        &self,
-        owner: &Owner,
-        id: &FileId,
-        session: &SessionId,
-    ) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.attach_file(owner, id, session).await,
-            Self::Postgres(postgres) => Box::pin(postgres.attach_file(owner, id, session)).await,
-        }
-    }
-
-    /// Sets the time of last use of a file to now.
-    ///
-    /// # Errors
-    /// `NotFound`; else when the store fails.
-    pub async fn touch_file(&self, owner: &Owner, id: &FileId) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.touch_file(owner, id).await,
-            Self::Postgres(postgres) => Box::pin(postgres.touch_file(owner, id)).await,
-        }
-    }
-
-    /// Deletes the row of a file; returns whether it existed.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn delete_file(&self, owner: &Owner, id: &FileId) -> Result<bool, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.delete_file(owner, id).await,
-            Self::Postgres(postgres) => Box::pin(postgres.delete_file(owner, id)).await,
-        }
-    }
-
-    /// Deletes the rows of files that no session uses and that were last used more than `ttl` ago; returns how many.
-    ///
-    /// # Errors
-    /// When the store fails; some rows may have been deleted.
-    ///
-    /// # Cancel safety
-    /// As [`Store::expire`].
-    pub async fn expire_files(&self, ttl: Duration) -> Result<u64, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.expire_files(ttl).await,
-            Self::Postgres(postgres) => Box::pin(postgres.expire_files(ttl)).await,
-        }
-    }
-
-    /// The number and size of the files of all owners.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn file_usage(&self) -> Result<FileUsage, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.file_usage().await,
-            Self::Postgres(postgres) => Box::pin(postgres.file_usage()).await,
-        }
-    }
-
-    /// A batch of the blobs whose rows are deleted; empty if there are none.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn dead_blobs(&self) -> Result<Vec<String>, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.dead_blobs().await,
-            Self::Postgres(postgres) => Box::pin(postgres.dead_blobs()).await,
-        }
-    }
-
-    /// Removes blobs from the dead ones, after their content was removed from disk.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn forget_blobs(&self, blobs: Vec<String>) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.forget_blobs(blobs).await,
-            Self::Postgres(postgres) => Box::pin(postgres.forget_blobs(blobs)).await,
-        }
-    }
-
-    /// Those of the blobs that have no row. Waits for earlier writes to end.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn blobs_without_row(&self, blobs: Vec<String>) -> Result<Vec<String>, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.blobs_without_row(blobs).await,
-            Self::Postgres(postgres) => Box::pin(postgres.blobs_without_row(blobs)).await,
-        }
-    }
 }
 
 impl Purpose {

@@ -28,7 +28,6 @@ pub struct Lease {
 
 /// What is released with a lease.
 #[derive(Debug)]
-#[expect(dead_code, reason = "a lease in memory is released when it is dropped")]
 pub(super) enum Hold {
     /// The place in the table of this process.
     Memory(Arc<LeaseHold>),

@@ -1,10 +1,5 @@
 //! The limits on the bytes of sessions.
 
-use std::time::Duration;
-
-/// Longest wait for the eviction that another write has started. Then this write evicts as well.
-pub(super) const EVICTION_WAIT: Duration = Duration::from_secs(5);
-
 /// The limits on the bytes of sessions. By default there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {

@@ -4,47 +4,45 @@
 //! running runs belong to a process, whose row in `replicas` has to be renewed. All times are those of the database.
 
 mod connect;
+mod copy;
 mod expiry;
-mod export;
-mod files;
-mod import;
 mod leases;
 mod migrate;
-mod quota;
 mod replica;
-mod runs;
-mod sessions;
-mod sweep;
+mod statements;
 #[cfg(test)]
 pub(super) mod tests;
 mod url;
 mod write;
 
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use sqlx::query;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connect::{DatabasePool, column};
+use self::connect::DatabasePool;
 use self::expiry::ElapsedTime;
 use self::leases::Announcements;
-use self::quota::{AnswerQuota, SessionQuota};
 use super::StoreError;
 use super::lease::{Fence, Leases};
-use super::waiting::WaitingTurns;
+use super::record::SessionSummary;
+use super::shares::StatementSize;
+use crate::ids::Owner;
 
-pub(super) use self::export::export;
-pub(super) use self::import::CopyTarget;
+pub(super) use self::connect::{column, is_passing};
+pub(super) use self::copy::CopyLock;
 pub(super) use self::leases::RowHold;
+pub(super) use self::statements::{PostgresTx, integer, is_null, text};
 pub use self::url::PostgresUrl;
 
 /// A PostgreSQL database; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Postgres(Arc<Inner>);
+pub(super) struct Postgres(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -60,9 +58,6 @@ struct Inner {
     announcements: Announcements,
     /// Leases whose rows could not be deleted.
     unreleased: Mutex<Vec<Fence>>,
-    waiting: Mutex<WaitingTurns>,
-    sessions: SessionQuota,
-    answers: AnswerQuota,
     elapsed: ElapsedTime,
     tasks: TaskTracker,
     /// Where leases are released that are dropped outside of a task.
@@ -76,30 +71,8 @@ impl Postgres {
     pub(super) async fn open(url: &PostgresUrl) -> Result<Self, StoreError> {
         let connections = DatabasePool::new(url)?;
         let upgraded = migrate::migrate(&connections, url.location()).await?;
-        let store = Self(Arc::new(Inner {
-            connections,
-            replica: uuid::Uuid::now_v7().to_string(),
-            address: OnceLock::new(),
-            lease: url.lease,
-            leases: Leases::default(),
-            announcements: Announcements::default(),
-            unreleased: Mutex::default(),
-            waiting: Mutex::default(),
-            sessions: SessionQuota::default(),
-            answers: AnswerQuota::default(),
-            elapsed: ElapsedTime::default(),
-            tasks: TaskTracker::new(),
-            runtime: Handle::current(),
-            stop: CancellationToken::new(),
-            upgraded,
-        }));
+        let store = Self::with(connections, url, upgraded);
         store.renew_replica().await?;
-        // After the row, for which a copy that begins looks after it has noted that it does.
-        let refused = import::refuse_unfinished(&store.0.connections, url.location()).await;
-        if let Err(error) = refused {
-            Box::pin(store.close()).await;
-            return Err(error);
-        }
         store.begin_expiry().await?;
         store.bury().await?;
         let (living, stop) = (store.clone(), store.0.stop.clone());
@@ -107,6 +80,23 @@ impl Postgres {
             stop.run_until_cancelled(living.live()).await;
         });
         Ok(store)
+    }
+
+    fn with(connections: DatabasePool, url: &PostgresUrl, upgraded: bool) -> Self {
+        Self(Arc::new(Inner {
+            connections,
+            replica: uuid::Uuid::now_v7().to_string(),
+            address: OnceLock::new(),
+            lease: url.lease,
+            leases: Leases::default(),
+            announcements: Announcements::default(),
+            unreleased: Mutex::default(),
+            elapsed: ElapsedTime::default(),
+            tasks: TaskTracker::new(),
+            runtime: Handle::current(),
+            stop: CancellationToken::new(),
+            upgraded,
+        }))
     }
 
     pub(super) fn was_upgraded(&self) -> bool {
@@ -118,34 +108,50 @@ impl Postgres {
         connect::check(url).await
     }
 
-    pub(super) fn waiting(&self) -> MutexGuard<'_, WaitingTurns> {
-        self.0.waiting.lock()
+    pub(super) fn replica(&self) -> &str {
+        &self.0.replica
     }
 
-    pub(super) async fn ping(&self) -> Result<(), StoreError> {
-        let look = || query("SELECT 1 FROM sessions LIMIT 1");
-        self.0.connections.server().row(look).await.map(drop)
+    pub(super) fn tasks(&self) -> &TaskTracker {
+        &self.0.tasks
     }
 
-    pub(super) async fn name(&self) -> Result<String, StoreError> {
-        let row = self
-            .0
-            .connections
-            .server()
-            .one(|| query("SELECT name FROM store_identity"))
-            .await?;
-        column(&row, 0)
+    pub(super) fn share_connections(&self, shared: bool) {
+        self.0.connections.share(shared);
     }
 
-    pub(super) async fn secret(&self) -> Result<[u8; 32], StoreError> {
-        let row = self
-            .0
-            .connections
-            .server()
-            .one(|| query("SELECT secret FROM store_identity"))
-            .await?;
-        let secret: Vec<u8> = column(&row, 0)?;
-        let length = "the secret of the store does not have 32 bytes";
-        secret.try_into().map_err(|_| StoreError::failed(length))
+    /// Statements, each on its own.
+    pub(super) fn single(&self, owner: &Owner, size: StatementSize) -> PostgresTx {
+        PostgresTx::Single(self.0.connections.sized(owner, size))
+    }
+
+    /// Begins a transaction.
+    pub(super) async fn begin(
+        &self,
+        owner: &Owner,
+        size: StatementSize,
+    ) -> Result<PostgresTx, StoreError> {
+        let (transaction, share) = self.0.connections.sized(owner, size).begin().await?;
+        Ok(PostgresTx::Transaction {
+            transaction,
+            _share: share,
+        })
+    }
+
+    /// Marks the sessions of a page whose lease is held.
+    pub(super) async fn mark_leased(
+        &self,
+        owner: &Owner,
+        page: &mut [SessionSummary],
+    ) -> Result<(), StoreError> {
+        let sql = "SELECT session_id FROM leases WHERE owner = $1 AND is_alive_1(replica)";
+        let select = || query(sql).bind(owner.as_str());
+        let rows = self.0.connections.large(owner).rows(select).await?;
+        let leased = rows.iter().map(|row| column(row, 0));
+        let leased = leased.collect::<Result<HashSet<&str>, _>>()?;
+        for entry in page {
+            entry.running = leased.contains(entry.id.as_str());
+        }
+        Ok(())
     }
 }

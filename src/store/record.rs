@@ -7,6 +7,9 @@ use crate::ids::{FileId, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
 
+/// Weight of a row besides its bytes.
+const ROW_WEIGHT: usize = 1024;
+
 /// A message of a stored conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredMessage {
@@ -90,6 +93,29 @@ pub struct Change {
     pub id_origin: IdOrigin,
     /// The new metadata of the conversation, as the JSON text of an object; `None` leaves the stored one.
     pub metadata: Option<String>,
+}
+
+impl Change {
+    /// About how many bytes a write of it touches.
+    pub(super) fn weight(&self) -> usize {
+        let instructions = self.instructions.iter().flatten();
+        let instructions = instructions.map(|message| message.json().len() + ROW_WEIGHT);
+        let messages = self.append.iter();
+        let messages = messages.map(|message| message.stored_bytes() + ROW_WEIGHT);
+        let calls = self.client_calls.len() * ROW_WEIGHT;
+        instructions.chain(messages).sum::<usize>() + calls
+    }
+}
+
+impl IdOrigin {
+    /// How a session's row records it.
+    pub(super) fn as_number(self) -> i64 {
+        match self {
+            Self::Client => 0,
+            Self::Nameless => 1,
+            Self::Chat => 2,
+        }
+    }
 }
 
 /// Who chose the id of a session. It decides how long the session is kept.

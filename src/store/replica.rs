@@ -1,6 +1,6 @@
 //! The other processes that share a store: which of them runs what, and where it can be reached.
 
-use super::{Store, StoreError};
+use super::{Engine, Store, StoreError};
 use crate::ids::{Owner, RunId, SessionId};
 
 /// Another living process that shares the store.
@@ -18,10 +18,10 @@ impl Store {
     /// # Errors
     /// When the store fails.
     pub async fn announce(&self, address: &str) -> Result<(), StoreError> {
-        match self {
+        match &self.engine {
             // No other process can use the store.
-            Self::Sqlite(_) => Ok(()),
-            Self::Postgres(postgres) => Box::pin(postgres.announce(address)).await,
+            Engine::Sqlite(_) => Ok(()),
+            Engine::Postgres(postgres) => Box::pin(postgres.announce(address)).await,
         }
     }
 
@@ -34,9 +34,9 @@ impl Store {
         owner: &Owner,
         run: &RunId,
     ) -> Result<Option<OtherReplica>, StoreError> {
-        match self {
-            Self::Sqlite(_) => Ok(None),
-            Self::Postgres(postgres) => Box::pin(postgres.replica_of_run(owner, run)).await,
+        match &self.engine {
+            Engine::Sqlite(_) => Ok(None),
+            Engine::Postgres(postgres) => Box::pin(postgres.replica_of_run(owner, run)).await,
         }
     }
 
@@ -49,9 +49,9 @@ impl Store {
         owner: &Owner,
         id: &SessionId,
     ) -> Result<Option<OtherReplica>, StoreError> {
-        match self {
-            Self::Sqlite(_) => Ok(None),
-            Self::Postgres(postgres) => Box::pin(postgres.replica_of_session(owner, id)).await,
+        match &self.engine {
+            Engine::Sqlite(_) => Ok(None),
+            Engine::Postgres(postgres) => Box::pin(postgres.replica_of_session(owner, id)).await,
         }
     }
 }

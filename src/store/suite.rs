@@ -6,6 +6,7 @@
     reason = "a test is a sequence of states, each with its assertions"
 )]
 
+pub(super) mod accounts;
 pub(super) mod expiry;
 pub(super) mod files;
 pub(super) mod forks;
@@ -16,6 +17,7 @@ pub(super) mod lists;
 pub(super) mod properties;
 pub(super) mod runs;
 pub(super) mod sessions;
+pub(super) mod sizes;
 pub(super) mod waiting;
 
 use super::run::AnswerLimits;
@@ -57,8 +59,7 @@ macro_rules! suite {
             large::a_long_change_is_atomic,
             large::a_long_edit_keeps_the_messages_before_it,
             large::a_session_is_read_consistently_while_it_is_written,
-            large::short_writes_run_between_the_chunks_of_long_ones,
-            large::short_writes_run_between_the_pieces_of_a_long_message,
+            large::short_writes_are_made_beside_long_ones,
             large::long_sessions_are_replaced_copied_and_deleted,
             large::large_messages_and_any_text_are_stored_unchanged,
             large::a_write_dropped_at_any_point_is_atomic,
@@ -98,6 +99,11 @@ macro_rules! suite {
             sessions::many_sessions_are_written_and_read_at_once,
             sessions::dropped_reads_have_no_effect,
             sessions::a_closed_store_refuses_everything,
+            sizes::bytes_are_counted_through_every_operation,
+            sizes::a_session_above_its_limit_is_refused_and_nothing_is_changed,
+            sizes::sessions_without_a_clients_id_go_before_a_write_is_refused,
+            accounts::no_more_is_reserved_than_the_limit,
+            accounts::a_settled_amount_counts,
             waiting::a_call_belongs_to_the_session_that_wrote_it_last,
             waiting::an_unstored_turn_waits_for_any_of_its_calls,
             waiting::unstored_turns_are_bounded_in_time_and_number,
@@ -131,19 +137,49 @@ macro_rules! cases {
 pub(super) use {cases, suite};
 
 impl Store {
-    /// Sets the time of the last write of a session.
-    async fn set_updated_at(&self, owner: &Owner, id: &SessionId, seconds: i64) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.set_updated_at(owner, id, seconds).await,
-            Self::Postgres(postgres) => postgres.set_updated_at(owner, id, seconds).await,
+    /// Runs a statement that changes rows; returns how many.
+    pub(super) async fn change_rows(&self, sql: &str) -> usize {
+        let mut tx = self
+            .single(&Owner::server(), StatementSize::Large)
+            .await
+            .unwrap();
+        let returning = format!("{sql} RETURNING 1");
+        tx.dynamic(&returning, &[]).await.unwrap().len()
+    }
+
+    /// Runs a query; returns its first number.
+    pub(super) async fn number(&self, sql: &str) -> i64 {
+        let mut tx = self
+            .single(&Owner::server(), StatementSize::Large)
+            .await
+            .unwrap();
+        let mut rows = tx.dynamic(sql, &[]).await.unwrap();
+        rows.first_mut().unwrap().take(0).unwrap()
+    }
+
+    async fn rows_of<const N: usize>(&self, tables: [&str; N]) -> [i64; N] {
+        let mut rows = [0; N];
+        for (rows, table) in rows.iter_mut().zip(tables) {
+            *rows = self.number(&format!("SELECT count(*) FROM {table}")).await;
         }
+        rows
+    }
+
+    /// Sets the time of the last write of a session.
+    pub(super) async fn set_updated_at(&self, owner: &Owner, id: &SessionId, seconds: i64) {
+        let (owner, id, micros) = (owner.as_str(), id.as_str(), seconds * 1_000_000);
+        let sql = format!(
+            "UPDATE sessions SET updated_at = {micros}, written_at = 0 WHERE owner = '{owner}' AND session_id = '{id}'"
+        );
+        assert_eq!(self.change_rows(&sql).await, 1);
     }
 
     /// Moves the times of all records of runs and of all idempotency keys into the past.
-    async fn age_runs(&self, seconds: i64) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.age_runs(seconds).await,
-            Self::Postgres(postgres) => postgres.age_runs(seconds).await,
+    pub(super) async fn age_runs(&self, seconds: i64) {
+        let micros = seconds * 1_000_000;
+        for (table, column) in [("runs", "ended_at"), ("idempotency_keys", "created_at")] {
+            let sql = format!("UPDATE {table} SET {column} = {column} - CAST({micros} AS bigint)");
+            self.change_rows(&sql).await;
         }
     }
 
@@ -155,61 +191,40 @@ impl Store {
         answer: StoredAnswer,
         limits: AnswerLimits,
     ) {
-        match self {
-            Self::Sqlite(sqlite) => {
-                sqlite.limit_answers(limits);
-                sqlite.end_run(run, owner, answer).await.unwrap();
-            }
-            Self::Postgres(postgres) => {
-                postgres.limit_answers(limits);
-                postgres.end_run(run, owner, answer).await.unwrap();
-            }
-        }
+        self.shared.answers.limit(limits);
+        self.end_run(run, owner, answer).await.unwrap();
     }
 
     /// The number of rows of records, pieces of answers and idempotency keys.
-    async fn run_rows(&self) -> [i64; 3] {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.run_rows().await,
-            Self::Postgres(postgres) => postgres.run_rows().await,
-        }
+    pub(super) async fn run_rows(&self) -> [i64; 3] {
+        self.rows_of(["runs", "run_bodies", "idempotency_keys"])
+            .await
     }
 
-    /// The number of rows of sessions, messages and pieces of long messages; of hidden sessions too.
+    /// The number of rows of sessions, messages and pending calls.
     async fn stored_rows(&self) -> [i64; 3] {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.stored_rows().await,
-            Self::Postgres(postgres) => postgres.stored_rows().await,
-        }
+        self.rows_of(["sessions", "messages", "client_calls"]).await
     }
 
     /// Makes the clock of the store wrong.
     pub(super) async fn shift_clock(&self, seconds: i64) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.shift_clock(seconds),
-            Self::Postgres(postgres) => postgres.shift_clock(seconds).await,
+        match &self.engine {
+            Engine::Sqlite(sqlite) => sqlite.shift_clock(seconds),
+            Engine::Postgres(postgres) => postgres.shift_clock(seconds).await,
         }
     }
 
     /// Moves the time of last use of a file into the past.
     pub(crate) async fn set_unused_for(&self, id: &FileId, seconds: i64) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.set_unused_for(id, seconds).await,
-            Self::Postgres(postgres) => postgres.set_unused_for(id, seconds).await,
-        }
+        let (id, micros) = (id.as_str(), seconds * 1_000_000);
+        let sql = format!(
+            "UPDATE files SET last_used_at = last_used_at - CAST({micros} AS bigint) WHERE id = '{id}'"
+        );
+        assert_eq!(self.change_rows(&sql).await, 1);
     }
 }
 
 impl TestStore {
-    /// How many short writes run at least during a long one that is made in chunks.
-    fn short_writes_between(&self, chunks: usize) -> usize {
-        match &self.store {
-            Store::Sqlite(_) => chunks,
-            // Long writes are single statements, which others do not wait for.
-            Store::Postgres(_) => 0,
-        }
-    }
-
     /// Writes a change under a new lease.
     async fn write(&self, session: &SessionId, change: Change) {
         self.write_as(&owner(), session, change).await;

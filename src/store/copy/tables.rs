@@ -1,127 +1,220 @@
 //! The tables that are copied, in an order in which rows come after those that they refer to.
 
+use bytes::Bytes as SharedBytes;
 use sha2::{Digest, Sha256};
+
+use super::super::StoreError;
+use super::super::tx::{Row, Tx, Value};
+
+use self::ColumnType::{AnyText, Boolean, Bytes, Integer, Text};
+
+/// The type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ColumnType {
+    Integer,
+    Boolean,
+    Text,
+    /// See [`Value::AnyText`].
+    AnyText,
+    Bytes,
+}
 
 /// A value of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::store) enum CopiedValue {
-    Null,
-    Integer(i64),
-    /// A text or a blob.
-    Bytes(Vec<u8>),
+pub(super) enum CopiedValue {
+    Integer(Option<i64>),
+    Boolean(bool),
+    Text(Option<String>),
+    Bytes(SharedBytes),
 }
 
 /// The values of a row, by the columns of its table. The first ones are its key.
-pub(in crate::store) type CopiedRow = Vec<CopiedValue>;
+pub(super) type CopiedRow = Vec<CopiedValue>;
 
-/// The type of a column in PostgreSQL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum ColumnType {
-    Bigint,
-    Integer,
-    Smallint,
-    Boolean,
-    Text,
-    Bytea,
-}
-
-/// Where the rows of a table are in SQLite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum RowSource {
-    /// A query for all rows, with the columns of the table.
-    Query(&'static str),
-    /// The messages of all sessions, of which forks share some.
-    Messages,
+/// A table of both engines.
+#[derive(Debug)]
+pub(super) struct CopiedTable {
+    pub(super) name: &'static str,
+    pub(super) columns: &'static [(&'static str, ColumnType)],
+    /// How many of the columns are the key.
+    key: usize,
+    /// Whether the database generates the key of later rows.
+    pub(super) generated: bool,
 }
 
 /// Most rows of one batch; others follow.
-const BATCH_ROWS: usize = 512;
+const BATCH_ROWS: i64 = 512;
 /// Most bytes of one batch, but for a single row.
-const BATCH_BYTES: usize = 2 * 1024 * 1024;
-
-/// Rows for one batch.
-#[derive(Debug, Default)]
-pub(in crate::store) struct RowBatch {
-    pub(in crate::store) rows: Vec<CopiedRow>,
-    bytes: usize,
-}
-
-impl RowBatch {
-    /// Adds a row; returns whether the batch is full.
-    pub(in crate::store) fn add(&mut self, row: CopiedRow) -> bool {
-        self.bytes += row.iter().map(CopiedValue::len).sum::<usize>();
-        self.rows.push(row);
-        self.rows.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
-    }
-}
-
-/// A table of the target.
-#[derive(Debug)]
-pub(in crate::store) struct CopiedTable {
-    pub(in crate::store) name: &'static str,
-    pub(in crate::store) columns: &'static [(&'static str, ColumnType)],
-    /// How many of the columns are the key.
-    pub(in crate::store) key: usize,
-    /// Whether the first column is generated in later rows.
-    pub(in crate::store) generated: bool,
-    /// Whether the target fills the table by itself.
-    pub(in crate::store) derived: bool,
-    pub(in crate::store) source: RowSource,
-}
+const BATCH_BYTES: i64 = 2 * 1024 * 1024;
+/// Most rows of one statement that inserts some.
+const INSERTED_ROWS: usize = 64;
 
 /// What is compared of a table at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::store) struct TableDigest {
-    pub(in crate::store) rows: u64,
-    pub(in crate::store) bytes: u64,
-    pub(in crate::store) sha256: [u8; 32],
+pub(super) struct TableDigest {
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+    pub(super) sha256: [u8; 32],
 }
 
 /// The digest of a table while its rows are read in the order of the key.
 #[derive(Debug, Default)]
-pub(in crate::store) struct RunningDigest {
+pub(super) struct RunningDigest {
     rows: u64,
     bytes: u64,
     state: Sha256,
 }
 
 impl CopiedTable {
-    pub(in crate::store) fn key_names(&self) -> Vec<&'static str> {
-        let key = self.columns.iter().take(self.key);
-        key.map(|(name, _)| *name).collect()
+    /// The names of the columns, or of the first ones.
+    fn names(&self, count: usize) -> Vec<&'static str> {
+        let columns = self.columns.iter().take(count);
+        columns.map(|(name, _)| *name).collect()
     }
-}
 
-impl CopiedValue {
-    pub(in crate::store) fn len(&self) -> usize {
-        match self {
-            Self::Null | Self::Integer(_) => 8,
-            Self::Bytes(bytes) => bytes.len(),
+    fn key_names(&self) -> Vec<&'static str> {
+        self.names(self.key)
+    }
+
+    /// The number of rows.
+    pub(super) async fn count(&self, tx: &mut Tx) -> Result<u64, StoreError> {
+        let sql = format!("SELECT count(*) FROM {}", self.name);
+        match tx.dynamic(&sql, &[]).await?.first_mut() {
+            Some(row) => row.unsigned(0),
+            None => Ok(0),
         }
+    }
+
+    /// The key of the last row.
+    pub(super) async fn last_key(&self, tx: &mut Tx) -> Result<Option<CopiedRow>, StoreError> {
+        let names = self.key_names();
+        let order: Vec<String> = names.iter().map(|name| format!("{name} DESC")).collect();
+        let (shown, order) = (names.join(", "), order.join(", "));
+        let sql = format!("SELECT {shown} FROM {} ORDER BY {order} LIMIT 1", self.name);
+        let found = tx.dynamic(&sql, &[]).await?.into_iter().next();
+        found.map(|row| self.values(row, self.key)).transpose()
+    }
+
+    /// The next rows after a key, or the first ones; none at the end.
+    pub(super) async fn batch(
+        &self,
+        tx: &mut Tx,
+        after: Option<&CopiedRow>,
+    ) -> Result<Vec<CopiedRow>, StoreError> {
+        let key = self.key_names();
+        let marks: Vec<String> = (1..=key.len()).map(|number| format!("${number}")).collect();
+        let (order, marks) = (key.join(", "), marks.join(", "));
+        let condition = match after {
+            Some(_) => format!("WHERE ({order}) > ({marks})"),
+            None => String::new(),
+        };
+        let after: Vec<Value<'_>> = after.map_or_else(Vec::new, |after| self.bound(after));
+        let sizes = self.columns.iter().filter(|(_, kind)| match kind {
+            Integer | Boolean => false,
+            Text | AnyText | Bytes => true,
+        });
+        let sizes = sizes.map(|(name, _)| format!(" + coalesce(octet_length({name}), 0)"));
+        let (name, sizes) = (self.name, sizes.collect::<String>());
+        let sql = format!(
+            "SELECT count(*) FROM (
+                SELECT sum(size) OVER (ORDER BY {order}) - size AS before FROM (
+                    SELECT {order}, 0{sizes} AS size FROM {name} {condition} ORDER BY {order} LIMIT {BATCH_ROWS}) next) sized
+             WHERE before < {BATCH_BYTES}"
+        );
+        let fitting = tx.dynamic(&sql, &after).await?.into_iter().next();
+        let fitting = fitting.map_or(Ok(0), |mut row| row.unsigned(0))?;
+        let columns = self.names(self.columns.len()).join(", ");
+        let sql =
+            format!("SELECT {columns} FROM {name} {condition} ORDER BY {order} LIMIT {fitting}");
+        let rows = tx.dynamic(&sql, &after).await?;
+        let rows = rows
+            .into_iter()
+            .map(|row| self.values(row, self.columns.len()));
+        rows.collect()
+    }
+
+    /// Inserts rows.
+    pub(super) async fn insert(&self, tx: &mut Tx, rows: &[CopiedRow]) -> Result<(), StoreError> {
+        let (at_once, overriding) = match tx {
+            Tx::Sqlite(_) => (1, ""),
+            Tx::Postgres(_) => (INSERTED_ROWS, "OVERRIDING SYSTEM VALUE "),
+        };
+        let (name, width) = (self.name, self.columns.len());
+        let columns = self.names(width).join(", ");
+        for rows in rows.chunks(at_once) {
+            let marks = (0..rows.len()).map(|row| {
+                let marks = (1..=width).map(|column| format!("${}", row * width + column));
+                format!("({})", marks.collect::<Vec<_>>().join(", "))
+            });
+            let marks = marks.collect::<Vec<_>>().join(", ");
+            let sql = format!("INSERT INTO {name} ({columns}) {overriding}VALUES {marks}");
+            let values = rows.iter().flat_map(|row| self.bound(row));
+            tx.dynamic(&sql, &values.collect::<Vec<_>>()).await?;
+        }
+        Ok(())
+    }
+
+    /// The first values of a row.
+    fn values(&self, mut row: Row, count: usize) -> Result<CopiedRow, StoreError> {
+        let columns = self.columns.iter().take(count).enumerate();
+        let values = columns.map(|(index, (_, kind))| {
+            Ok(match kind {
+                Integer => CopiedValue::Integer(row.take(index)?),
+                Boolean => CopiedValue::Boolean(row.take(index)?),
+                Text | AnyText => CopiedValue::Text(row.take(index)?),
+                Bytes => CopiedValue::Bytes(row.take(index)?),
+            })
+        });
+        values.collect()
+    }
+
+    /// Values as arguments of a statement.
+    fn bound<'a>(&self, values: &'a [CopiedValue]) -> Vec<Value<'a>> {
+        let columns = self.columns.iter().zip(values);
+        let bound = columns.map(|((_, kind), value)| match value {
+            CopiedValue::Integer(number) => Value::Integer(*number),
+            CopiedValue::Boolean(value) => Value::Bool(*value),
+            CopiedValue::Text(text) if *kind == Text => Value::Text(text.as_deref()),
+            CopiedValue::Text(text) => Value::AnyText(text.as_deref()),
+            CopiedValue::Bytes(bytes) => Value::Bytes(Some(bytes)),
+        });
+        bound.collect()
+    }
+
+    /// The key of a row.
+    pub(super) fn key_of(&self, row: &CopiedRow) -> CopiedRow {
+        row.iter().take(self.key).cloned().collect()
     }
 }
 
 impl RunningDigest {
-    pub(in crate::store) fn add(&mut self, row: &[CopiedValue]) {
+    pub(super) fn add(&mut self, row: &[CopiedValue]) {
         self.rows += 1;
         for value in row {
             match value {
-                CopiedValue::Null => self.state.update([0]),
-                CopiedValue::Integer(number) => {
-                    self.state.update([1]);
-                    self.state.update(number.to_be_bytes());
-                }
-                CopiedValue::Bytes(bytes) => {
-                    self.bytes += bytes.len() as u64;
-                    self.state.update([2]);
-                    self.state.update((bytes.len() as u64).to_be_bytes());
-                    self.state.update(bytes);
-                }
+                CopiedValue::Integer(None) | CopiedValue::Text(None) => self.state.update([0]),
+                CopiedValue::Integer(Some(number)) => self.number(*number),
+                CopiedValue::Boolean(value) => self.number((*value).into()),
+                CopiedValue::Text(Some(text)) => self.bytes(text.as_bytes()),
+                CopiedValue::Bytes(bytes) => self.bytes(bytes),
             }
         }
     }
 
-    pub(in crate::store) fn finish(self) -> TableDigest {
+    fn number(&mut self, number: i64) {
+        self.state.update([1]);
+        self.state.update(number.to_be_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        let length = bytes.len() as u64;
+        self.bytes += length;
+        self.state.update([2]);
+        self.state.update(length.to_be_bytes());
+        self.state.update(bytes);
+    }
+
+    pub(super) fn finish(self) -> TableDigest {
         TableDigest {
             rows: self.rows,
             bytes: self.bytes,
@@ -130,173 +223,135 @@ impl RunningDigest {
     }
 }
 
-use ColumnType::{Bigint, Boolean, Bytea, Integer, Smallint, Text};
-
-/// All tables. Leases and processes are of the moment and not copied.
-pub(in crate::store) const TABLES: &[CopiedTable] = &[
+/// A table with a key of so many columns.
+const fn table(
+    name: &'static str,
+    key: usize,
+    columns: &'static [(&'static str, ColumnType)],
+) -> CopiedTable {
     CopiedTable {
-        name: "sessions",
-        columns: &[
-            ("num", Bigint),
+        name,
+        columns,
+        key,
+        generated: false,
+    }
+}
+
+/// A table whose key is generated.
+const fn numbered(
+    name: &'static str,
+    columns: &'static [(&'static str, ColumnType)],
+) -> CopiedTable {
+    CopiedTable {
+        generated: true,
+        ..table(name, 1, columns)
+    }
+}
+
+/// All tables. Leases, processes and what they have reserved are of the moment and not copied.
+pub(super) const TABLES: &[CopiedTable] = &[
+    numbered(
+        "sessions",
+        &[
+            ("num", Integer),
             ("owner", Text),
             ("session_id", Text),
-            ("instruction_count", Bigint),
-            ("instruction_bytes", Bigint),
-            ("message_count", Bigint),
-            ("bytes", Bigint),
-            ("title_seq", Bigint),
-            ("title", Bytea),
-            ("created_at", Bigint),
-            ("updated_at", Bigint),
-            ("written_at", Bigint),
+            ("instruction_count", Integer),
+            ("instruction_bytes", Integer),
+            ("message_count", Integer),
+            ("bytes", Integer),
+            ("title_seq", Integer),
+            ("title", AnyText),
+            ("created_at", Integer),
+            ("updated_at", Integer),
+            ("written_at", Integer),
             ("last_run", Text),
-            ("origin", Smallint),
+            ("origin", Integer),
             ("metadata", Text),
         ],
-        key: 1,
-        generated: true,
-        derived: false,
-        source: RowSource::Query(
-            "SELECT id AS num, owner, session_id, instruction_count, instruction_bytes, message_count, bytes, title_seq,
-                    title, created_at, updated_at, written_at, last_run, nameless AS origin, metadata
-             FROM sessions WHERE owner <> char(1) || 'hidden'",
-        ),
-    },
-    CopiedTable {
-        name: "messages",
-        columns: &[
-            ("session", Bigint),
-            ("seq", Bigint),
-            ("json", Bytea),
+    ),
+    table(
+        "messages",
+        2,
+        &[
+            ("session", Integer),
+            ("seq", Integer),
+            ("json", AnyText),
             ("hidden", Boolean),
-            ("view", Bytea),
-            ("full_text", Bytea),
-            ("sources", Bytea),
+            ("view", AnyText),
+            ("full_text", AnyText),
+            ("sources", AnyText),
         ],
-        key: 2,
-        generated: false,
-        derived: false,
-        source: RowSource::Messages,
-    },
-    CopiedTable {
-        name: "client_calls",
-        columns: &[("owner", Text), ("call_id", Bytea), ("session", Bigint)],
-        key: 2,
-        generated: false,
-        derived: false,
-        source: RowSource::Query(
-            "SELECT c.owner AS owner, c.call_id AS call_id, c.session AS session
-             FROM client_calls c
-             WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = c.session AND s.owner <> char(1) || 'hidden')",
-        ),
-    },
-    CopiedTable {
-        name: "files",
-        columns: &[
-            ("num", Bigint),
+    ),
+    table(
+        "client_calls",
+        2,
+        &[("owner", Text), ("call_id", AnyText), ("session", Integer)],
+    ),
+    numbered(
+        "files",
+        &[
+            ("num", Integer),
             ("id", Text),
             ("owner", Text),
             ("bound", Boolean),
-            ("name", Bytea),
-            ("mime_type", Bytea),
-            ("bytes", Bigint),
+            ("name", AnyText),
+            ("mime_type", AnyText),
+            ("bytes", Integer),
             ("purpose", Text),
-            ("tool", Bytea),
-            ("round", Bigint),
-            ("created_at", Bigint),
-            ("last_used_at", Bigint),
+            ("tool", AnyText),
+            ("round", Integer),
+            ("created_at", Integer),
+            ("last_used_at", Integer),
             ("blob", Text),
         ],
-        key: 1,
-        generated: true,
-        derived: false,
-        source: RowSource::Query(
-            "SELECT num, id, owner, bound, name, mime_type, bytes, purpose, tool, round, created_at, last_used_at, blob
-             FROM files",
-        ),
-    },
-    CopiedTable {
-        name: "file_usage",
-        columns: &[("owner", Text), ("files", Bigint), ("bytes", Bigint)],
-        key: 1,
-        generated: false,
-        derived: true,
-        source: RowSource::Query("SELECT owner, files, bytes FROM file_usage"),
-    },
-    CopiedTable {
-        name: "session_files",
-        columns: &[("session", Bigint), ("file", Bigint)],
-        key: 2,
-        generated: false,
-        derived: false,
-        source: RowSource::Query(
-            "SELECT l.session AS session, l.file AS file
-             FROM session_files l
-             WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = l.session AND s.owner <> char(1) || 'hidden')",
-        ),
-    },
-    CopiedTable {
-        name: "dead_blobs",
-        columns: &[("blob", Text)],
-        key: 1,
-        generated: false,
-        derived: false,
-        source: RowSource::Query("SELECT blob FROM dead_blobs"),
-    },
-    CopiedTable {
-        name: "runs",
-        columns: &[
-            ("num", Bigint),
+    ),
+    table(
+        "session_files",
+        2,
+        &[("session", Integer), ("file", Integer)],
+    ),
+    table("dead_blobs", 1, &[("blob", Text)]),
+    numbered(
+        "runs",
+        &[
+            ("num", Integer),
             ("id", Text),
             ("owner", Text),
             ("session_id", Text),
             ("status", Text),
             ("replica", Text),
-            ("created_at", Bigint),
-            ("ended_at", Bigint),
+            ("created_at", Integer),
+            ("ended_at", Integer),
             ("http_status", Integer),
-            ("headers", Bytea),
-            ("bytes", Bigint),
+            ("headers", AnyText),
+            ("bytes", Integer),
             ("kept", Boolean),
         ],
-        key: 1,
-        generated: true,
-        derived: false,
-        source: RowSource::Query(
-            "SELECT num, id, owner, session_id, status, '' AS replica, created_at, ended_at, http_status, headers, bytes,
-                    kept
-             FROM runs WHERE status IN ('interrupted', 'ended')",
-        ),
-    },
-    CopiedTable {
-        name: "run_bodies",
-        columns: &[("run", Bigint), ("seq", Bigint), ("piece", Bytea)],
-        key: 2,
-        generated: false,
-        derived: false,
-        source: RowSource::Query(
-            "SELECT b.run AS run, b.seq AS seq, b.piece AS piece
-             FROM run_bodies b WHERE EXISTS (SELECT 1 FROM runs r WHERE r.num = b.run AND r.status = 'ended')",
-        ),
-    },
-    CopiedTable {
-        name: "idempotency_keys",
-        columns: &[
+    ),
+    table(
+        "run_bodies",
+        2,
+        &[("run", Integer), ("seq", Integer), ("piece", Bytes)],
+    ),
+    table(
+        "idempotency_keys",
+        2,
+        &[
             ("owner", Text),
-            ("key", Bytea),
-            ("fingerprint", Bytea),
+            ("key", AnyText),
+            ("fingerprint", Bytes),
             ("run", Text),
-            ("created_at", Bigint),
+            ("created_at", Integer),
             ("recorded", Boolean),
             ("replica", Text),
         ],
-        key: 2,
-        generated: false,
-        derived: false,
-        source: RowSource::Query(
-            "SELECT owner, key, fingerprint, run, created_at, recorded, '' AS replica FROM idempotency_keys",
-        ),
-    },
+    ),
+    table(
+        "accounts",
+        2,
+        &[("owner", Text), ("account", Text), ("amount", Integer)],
+    ),
 ];
 
 #[cfg(test)]
@@ -305,10 +360,11 @@ mod tests {
 
     #[test]
     fn a_digest_tells_rows_apart_that_hold_the_same_bytes() {
+        let text = |text: &str| CopiedValue::Text(Some(text.to_owned()));
         let digest = |rows: &[&[&str]]| {
             let mut running = RunningDigest::default();
             for row in rows {
-                let values = row.iter().map(|text| CopiedValue::Bytes((*text).into()));
+                let values = row.iter().map(|value| text(value));
                 running.add(&values.collect::<CopiedRow>());
             }
             running.finish()
@@ -321,7 +377,7 @@ mod tests {
             assert_ne!(whole, digest(other), "{other:?}");
         }
         let mut absent = RunningDigest::default();
-        absent.add(&[CopiedValue::Null]);
+        absent.add(&[CopiedValue::Text(None)]);
         assert_ne!(absent.finish(), digest(&[&[""]]));
     }
 }

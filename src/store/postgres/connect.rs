@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnection, PgPoolOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{Connection, Executor, PgPool, Postgres as Driver};
+use sqlx::{Connection, Executor, PgPool, Postgres as Driver, Transaction};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::super::shares::{ConnectionShare, ConnectionShares, StatementSize};
@@ -55,8 +55,8 @@ pub(super) struct DatabasePool {
 
 /// The pool for statements of one owner and size.
 #[derive(Debug)]
-pub(super) struct OwnerPool<'a> {
-    pool: &'a DatabasePool,
+pub(in crate::store) struct OwnerPool {
+    pool: DatabasePool,
     /// Whose statements they are, and of which size; `None` for those that wait for no owner.
     shared: Option<(Owner, StatementSize)>,
 }
@@ -66,6 +66,8 @@ pub(super) struct OwnerPool<'a> {
 #[error("{message}")]
 struct DatabaseError {
     message: String,
+    /// Whether the cause may have passed when the transaction is made again.
+    passing: bool,
 }
 
 impl DatabasePool {
@@ -106,32 +108,32 @@ impl DatabasePool {
     }
 
     /// The pool for statements that read or write few rows.
-    pub(super) fn small(&self, owner: &Owner) -> OwnerPool<'_> {
+    pub(super) fn small(&self, owner: &Owner) -> OwnerPool {
         self.sized(owner, StatementSize::Small)
     }
 
     /// The pool for statements that may read or write many rows.
-    pub(super) fn large(&self, owner: &Owner) -> OwnerPool<'_> {
+    pub(super) fn large(&self, owner: &Owner) -> OwnerPool {
         self.sized(owner, StatementSize::Large)
     }
 
     /// The pool for small statements of no owner.
-    pub(super) fn server(&self) -> OwnerPool<'_> {
+    pub(super) fn server(&self) -> OwnerPool {
         self.small(&Owner::server())
     }
 
     /// The pool for statements by which this process stays alive for the others. They wait for no owner: each is next when a
     /// connection becomes free.
-    pub(super) fn heartbeat(&self) -> OwnerPool<'_> {
+    pub(super) fn heartbeat(&self) -> OwnerPool {
         OwnerPool {
             shared: None,
-            pool: self,
+            pool: self.clone(),
         }
     }
 
-    pub(super) fn sized(&self, owner: &Owner, size: StatementSize) -> OwnerPool<'_> {
+    pub(super) fn sized(&self, owner: &Owner, size: StatementSize) -> OwnerPool {
         OwnerPool {
-            pool: self,
+            pool: self.clone(),
             shared: Some((owner.clone(), size)),
         }
     }
@@ -141,7 +143,7 @@ impl DatabasePool {
     }
 }
 
-impl OwnerPool<'_> {
+impl OwnerPool {
     /// Runs one statement. It is made and run again if the connection was lost or the server resolved a deadlock, so it
     /// must have the same effect if it runs twice.
     pub(super) async fn rows<'q>(
@@ -206,6 +208,20 @@ impl OwnerPool<'_> {
             .map_err(failed)
     }
 
+    /// Begins a transaction, with the share that must outlive it.
+    pub(super) async fn begin(
+        &self,
+    ) -> Result<(Transaction<'static, Driver>, Option<ConnectionShare>), StoreError> {
+        let begun = timeout(CONNECT_LIMIT, async {
+            let share = self.share().await;
+            Ok((self.pool.pool.begin().await?, share))
+        });
+        let begun = begun.await;
+        begun
+            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+            .map_err(failed)
+    }
+
     /// The right to one connection, where it is shared.
     async fn share(&self) -> Option<ConnectionShare> {
         let (owner, size) = self.shared.as_ref()?;
@@ -233,25 +249,11 @@ pub(super) async fn execute(
 }
 
 /// A value of a row.
-pub(super) fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
+pub(in crate::store) fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
 where
     T: sqlx::Decode<'r, Driver> + sqlx::Type<Driver>,
 {
     sqlx::Row::try_get(row, index).map_err(failed)
-}
-
-/// A text that is stored as bytes.
-pub(super) fn text_column(row: &PgRow, index: usize) -> Result<Option<String>, StoreError> {
-    let bytes: Option<Vec<u8>> = column(row, index)?;
-    bytes
-        .map(String::from_utf8)
-        .transpose()
-        .map_err(StoreError::failed)
-}
-
-/// A text that is stored as bytes and cannot be absent.
-pub(super) fn text_of(row: &PgRow, index: usize) -> Result<String, StoreError> {
-    text_column(row, index)?.ok_or_else(|| StoreError::failed("a stored text is missing"))
 }
 
 pub(super) fn failed(error: sqlx::Error) -> StoreError {
@@ -264,13 +266,23 @@ pub(super) fn failed(error: sqlx::Error) -> StoreError {
         Some(DISK_FULL) => return StoreError::Full(StorageFull::Database),
         _ => {}
     }
+    let passing = is_lost(&error) || is_conflict(&error);
     let message = match error {
         sqlx::Error::PoolTimedOut => {
             "the database cannot be reached, or all connections are in use".to_owned()
         }
         other => other.to_string(),
     };
-    StoreError::failed(DatabaseError { message })
+    StoreError::failed(DatabaseError { message, passing })
+}
+
+/// Whether the cause of a failed transaction may have passed when it is made again.
+pub(in crate::store) fn is_passing(error: &StoreError) -> bool {
+    let StoreError::Failed(error) = error else {
+        return false;
+    };
+    let error = error.downcast_ref::<DatabaseError>();
+    error.is_some_and(|error| error.passing)
 }
 
 /// Whether the connection cannot be used any more.
@@ -300,14 +312,4 @@ pub(super) fn is_locked(error: &sqlx::Error) -> bool {
         return false;
     };
     error.code().is_some_and(|code| code == "55P03")
-}
-
-/// A number for the database.
-pub(super) fn signed(number: impl TryInto<i64>) -> i64 {
-    number.try_into().unwrap_or(i64::MAX)
-}
-
-/// A number from the database that cannot be negative.
-pub(super) fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
 }

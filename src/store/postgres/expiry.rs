@@ -37,8 +37,26 @@ impl Postgres {
         self.advance_expiry().await.map(drop)
     }
 
+    pub(in crate::store) async fn expiry_time(&self) -> Result<ExpiryTime, StoreError> {
+        let sql = "SELECT trusted, credit FROM expiry_time";
+        let row = self.0.connections.server().one(|| query(sql)).await?;
+        Ok(ExpiryTime {
+            trusted: column(&row, 0)?,
+            credit: column(&row, 1)?,
+        })
+    }
+
+    pub(in crate::store) async fn set_expiry_time(
+        &self,
+        time: ExpiryTime,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE expiry_time SET trusted = $1, credit = $2";
+        let set = || query(sql).bind(time.trusted).bind(time.credit);
+        self.0.connections.server().rows(set).await.map(drop)
+    }
+
     /// Advances the expiry time by the time that passed since the last call of any process.
-    pub(super) async fn advance_expiry(&self) -> Result<(), StoreError> {
+    pub(in crate::store) async fn advance_expiry(&self) -> Result<(), StoreError> {
         let sql = "SELECT trusted, credit, elapsed, micros_1() FROM expiry_time";
         let row = self.0.connections.server().one(|| query(sql)).await?;
         let kept = ExpiryTime {

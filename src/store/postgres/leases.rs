@@ -12,8 +12,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::super::StoreError;
 use super::super::lease::{Fence, Hold, Lease};
+use super::super::tx::{signed, unsigned};
 use super::Postgres;
-use super::connect::{column, signed, unsigned};
+use super::connect::column;
 use super::replica::RENEWAL_PAUSE;
 use crate::ids::{Owner, SessionId, hex};
 

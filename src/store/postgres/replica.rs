@@ -7,8 +7,9 @@ use tokio::time::{sleep, timeout};
 
 use super::super::StoreError;
 use super::super::replica::OtherReplica;
+use super::super::tx::signed;
 use super::Postgres;
-use super::connect::{column, signed};
+use super::connect::column;
 use crate::ids::{Owner, RunId, SessionId};
 
 /// Longest pause after a failed renewal, and pause after the channel could not be listened to.

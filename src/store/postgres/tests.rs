@@ -8,14 +8,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use self::server::PostgresServer;
+use super::super::engine::Engine;
 use super::super::suite::{TestStore, append, expiry, id, owner, suite, user};
-use super::super::{
-    Change, Growth, IdOrigin, OtherReplica, RunRecordState, SessionLimits, Store, StoreUrl,
-    StoredAnswer,
-};
-use super::connect::signed;
+use super::super::{Change, OtherReplica, RunRecordState, Store, StoreUrl, StoredAnswer};
 use super::*;
-use crate::ids::{FileId, Owner, RunId, SessionId};
+use crate::ids::RunId;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -34,36 +31,6 @@ async fn open(url: &str) -> Result<Store, StoreError> {
 }
 
 impl Postgres {
-    /// Runs a statement; returns its first number.
-    async fn number(&self, sql: String) -> i64 {
-        let row = self
-            .0
-            .connections
-            .server()
-            .one(|| query(AssertSqlSafe(sql.clone())))
-            .await;
-        column(&row.unwrap(), 0).unwrap()
-    }
-
-    async fn change_rows(&self, sql: String) -> i64 {
-        let sql = format!("WITH changed AS ({sql} RETURNING 1) SELECT count(*) FROM changed");
-        self.number(sql).await
-    }
-
-    pub(in crate::store) async fn set_updated_at(
-        &self,
-        owner: &Owner,
-        id: &SessionId,
-        seconds: i64,
-    ) {
-        let (owner, id) = (owner.as_str(), id.as_str());
-        let sql = format!(
-            "UPDATE sessions SET updated_at = {seconds} * 1000000::bigint, written_at = 0
-             WHERE owner = '{owner}' AND session_id = '{id}'"
-        );
-        assert_eq!(self.change_rows(sql).await, 1);
-    }
-
     pub(in crate::store) async fn shift_clock(&self, seconds: i64) {
         let sql = format!(
             "CREATE OR REPLACE FUNCTION micros_1() RETURNS bigint LANGUAGE sql VOLATILE AS
@@ -72,40 +39,12 @@ impl Postgres {
         let replace = || query(AssertSqlSafe(sql.clone()));
         self.0.connections.server().rows(replace).await.unwrap();
     }
+}
 
-    pub(in crate::store) async fn age_runs(&self, seconds: i64) {
-        let micros = signed(seconds * 1_000_000);
-        for (table, column) in [("runs", "ended_at"), ("idempotency_keys", "created_at")] {
-            self.change_rows(format!("UPDATE {table} SET {column} = {column} - {micros}"))
-                .await;
-        }
-    }
-
-    pub(in crate::store) async fn stored_rows(&self) -> [i64; 3] {
-        [
-            self.count("sessions").await,
-            self.count("messages").await,
-            0,
-        ]
-    }
-
-    pub(in crate::store) async fn run_rows(&self) -> [i64; 3] {
-        [
-            self.count("runs").await,
-            self.count("run_bodies").await,
-            self.count("idempotency_keys").await,
-        ]
-    }
-
-    async fn count(&self, table: &str) -> i64 {
-        self.number(format!("SELECT count(*) FROM {table}")).await
-    }
-
-    pub(in crate::store) async fn set_unused_for(&self, id: &FileId, seconds: i64) {
-        let (id, micros) = (id.as_str(), seconds * 1_000_000);
-        let sql =
-            format!("UPDATE files SET last_used_at = last_used_at - {micros} WHERE id = '{id}'");
-        assert_eq!(self.change_rows(sql).await, 1);
+fn postgres(store: &Store) -> &Postgres {
+    match &store.engine {
+        Engine::Postgres(postgres) => postgres,
+        Engine::Sqlite(_) => panic!("the store is not PostgreSQL"),
     }
 }
 
@@ -126,11 +65,9 @@ async fn processes_that_start_at_once_make_one_schema() {
 #[ignore = "needs PostgreSQL"]
 async fn a_schema_of_a_newer_binary_is_refused() {
     let url = PostgresServer::shared().create_database().await;
-    let Store::Postgres(store) = open(&url).await.unwrap() else {
-        panic!("not PostgreSQL");
-    };
+    let store = open(&url).await.unwrap();
     let newer = "INSERT INTO loopwright_schema (version, checksum) VALUES (99, '')";
-    assert_eq!(store.change_rows(newer.to_owned()).await, 1);
+    assert_eq!(store.change_rows(newer).await, 1);
     let error = open(&url).await.unwrap_err();
     let StoreError::NewerSchema {
         found, location, ..
@@ -156,14 +93,12 @@ async fn a_lease_is_taken_over_only_when_its_process_is_gone() {
     // A release is announced, so that the wait ends at once.
     let (next, ()) = tokio::join!(second.acquire(&key, &session, LONG), first.release(lease));
     let next = next.unwrap();
-    let Store::Postgres(dying) = &second else {
-        panic!("not PostgreSQL");
-    };
+    let dying = postgres(&second);
     // As if it had not renewed its row.
     let expire =
         "UPDATE replicas SET expires_at = now() - interval '1 second' WHERE id =".to_owned();
     let expire = format!("{expire} '{}'", dying.0.replica);
-    assert_eq!(dying.change_rows(expire).await, 1);
+    assert_eq!(first.change_rows(&expire).await, 1);
     let change = Arc::new(append(0, &[user("a")]));
     let late = second.write(next.fence(), &change).await;
     assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
@@ -216,9 +151,7 @@ async fn a_lost_connection_is_made_again() {
 async fn statements_of_many_owners_do_not_delay_the_heartbeat() {
     const OWNERS: usize = 20;
     let subject = empty().await;
-    let Store::Postgres(store) = &subject.store else {
-        panic!("not PostgreSQL");
-    };
+    let store = postgres(&subject.store);
     // Somebody waits for a lease, so that announcements are listened to.
     let lease = subject.store.acquire(&owner(), &id("s"), LONG).await;
     let (key, session) = (owner(), id("s"));
@@ -248,67 +181,6 @@ async fn statements_of_many_owners_do_not_delay_the_heartbeat() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL"]
-async fn sessions_without_a_client_id_make_space_for_others() {
-    let subject = empty().await;
-    let limits = SessionLimits {
-        session_bytes: 60_000,
-        total_bytes: 100_000,
-        ..SessionLimits::default()
-    };
-    subject.store.limit_sessions(limits).await;
-    let large = |bytes: usize| append(0, &[user(&"x".repeat(bytes))]);
-    let write = async |name: &str, id_origin, bytes| {
-        let lease = subject
-            .store
-            .acquire(&owner(), &id(name), LONG)
-            .await
-            .unwrap();
-        let change = Change {
-            id_origin,
-            ..large(bytes)
-        };
-        subject.store.write(lease.fence(), &Arc::new(change)).await
-    };
-    write("old", IdOrigin::Nameless, 40_000).await.unwrap();
-    write("named", IdOrigin::Client, 40_000).await.unwrap();
-    write("new", IdOrigin::Client, 40_000).await.unwrap();
-    assert!(
-        subject
-            .store
-            .load(&owner(), &id("old"))
-            .await
-            .unwrap()
-            .is_none()
-    );
-    let full = write("more", IdOrigin::Client, 40_000).await;
-    assert!(matches!(full, Err(StoreError::Full(_))), "{full:?}");
-    let large = write("large", IdOrigin::Client, 70_000).await;
-    assert!(
-        matches!(large, Err(StoreError::SessionTooLarge { .. })),
-        "{large:?}"
-    );
-    let growth = Growth {
-        before: None,
-        after: 40_000,
-    };
-    let full = subject
-        .store
-        .check_growth(&owner(), &id("more"), growth)
-        .await;
-    assert!(matches!(full, Err(StoreError::Full(_))), "{full:?}");
-    let growth = Growth {
-        before: None,
-        after: 10_000,
-    };
-    subject
-        .store
-        .check_growth(&owner(), &id("more"), growth)
-        .await
-        .unwrap();
-}
-
-#[tokio::test]
-#[ignore = "needs PostgreSQL"]
 async fn a_run_and_a_lease_lead_to_the_address_of_their_process() {
     let url = PostgresServer::shared().create_database().await;
     let [first, second] = [open(&url).await.unwrap(), open(&url).await.unwrap()];
@@ -327,9 +199,7 @@ async fn a_run_and_a_lease_lead_to_the_address_of_their_process() {
     let silent = Some(there(None));
     assert_eq!(found(&key).await, (silent.clone(), silent));
     first.announce("http://first:1").await.unwrap();
-    let Store::Postgres(dying) = &first else {
-        panic!("not PostgreSQL");
-    };
+    let dying = postgres(&first);
     dying.renew_replica().await.unwrap();
     let reachable = Some(there(Some("http://first:1")));
     assert_eq!(found(&key).await, (reachable.clone(), reachable.clone()));
@@ -353,7 +223,7 @@ async fn a_run_and_a_lease_lead_to_the_address_of_their_process() {
     // As if it had not renewed its row.
     let expire = "UPDATE replicas SET expires_at = now() - interval '1 second' WHERE id =";
     let expire = format!("{expire} '{}'", dying.0.replica);
-    assert_eq!(dying.change_rows(expire).await, 1);
+    assert_eq!(first.change_rows(&expire).await, 1);
     assert_eq!(second.replica_of_run(&key, &run).await.unwrap(), None);
 }
 
@@ -382,12 +252,8 @@ async fn time_that_several_processes_see_passes_once() {
     for store in stores.iter().cycle().take(50) {
         store.expire(None, None).await.unwrap();
     }
-    let Some(Store::Postgres(store)) = stores.first() else {
-        panic!("not PostgreSQL");
-    };
-    let elapsed = store
-        .number("SELECT elapsed FROM expiry_time".to_owned())
-        .await;
+    let store = stores.first().unwrap();
+    let elapsed = store.number("SELECT elapsed FROM expiry_time").await;
     let passed = i64::try_from(start.elapsed().as_micros()).unwrap();
     assert!(elapsed > 0 && elapsed <= passed, "{elapsed} of {passed}");
 }

@@ -33,8 +33,8 @@ const LIBPQ_PARAMETERS: [&str; 11] = [
 #[derive(Clone)]
 pub struct PostgresUrl {
     /// With the parameters of the driver only.
-    text: SecretString,
-    location: String,
+    pub(super) text: SecretString,
+    pub(super) location: String,
     pub(super) pool: u32,
     pub(super) lease: Duration,
 }

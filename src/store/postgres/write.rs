@@ -1,18 +1,17 @@
 //! Writes of sessions.
 
-use std::sync::Arc;
-
 use sqlx::postgres::PgRow;
 use sqlx::query;
 
 use super::super::StoreError;
-use super::super::clock::{MICROS_PER_SECOND, seconds};
-use super::super::lease::{Fence, Hold, Lease};
-use super::super::record::{Change, IdOrigin, Replaced, SessionSummary, StoredMessage};
+use super::super::clock::MICROS_PER_SECOND;
+use super::super::lease::Fence;
+use super::super::record::{Change, Replaced, StoredMessage};
 use super::super::shares::StatementSize;
+use super::super::tx::{signed, unsigned};
 use super::Postgres;
-use super::connect::{column, signed, text_column, unsigned};
-use crate::ids::{RunId, SessionId};
+use super::connect::column;
+use crate::ids::RunId;
 
 /// The arguments of a write that are made once for all attempts.
 struct EncodedChange<'a> {
@@ -94,51 +93,41 @@ impl<'a> EncodedChange<'a> {
 }
 
 impl Postgres {
-    pub(in crate::store) async fn release(&self, lease: Lease) {
-        if let Hold::Row(hold) = lease.hold {
-            hold.release().await;
-        }
-    }
-
+    /// Changes a session, or replaces it where a time of creation is given; returns whether it existed and the bytes that were
+    /// added. `most` are the most bytes of the session and the most that may be added. If more would be, nothing is changed, and
+    /// the inner error says how many.
     pub(in crate::store) async fn write(
         &self,
         fence: &Fence,
-        change: &Arc<Change>,
-    ) -> Result<(), StoreError> {
-        self.change(fence, None, change).await.map(drop)
-    }
-
-    pub(in crate::store) async fn replace(
-        &self,
-        fence: &Fence,
-        created_at: i64,
-        change: &Arc<Change>,
-    ) -> Result<Replaced, StoreError> {
-        let created_at = created_at.saturating_mul(MICROS_PER_SECOND);
-        Ok(match self.change(fence, Some(created_at), change).await? {
-            true => Replaced::Replaced,
-            false => Replaced::Created,
-        })
-    }
-
-    /// Changes a session, or replaces it where a time of creation is given; returns whether it existed.
-    async fn change(
-        &self,
-        fence: &Fence,
-        created_at: Option<i64>,
-        change: &Change,
-    ) -> Result<bool, StoreError> {
+        (change, created_at): (&Change, Option<i64>),
+        most: (u64, u64),
+    ) -> Result<Result<(Replaced, u64), u64>, StoreError> {
         let encoded = &EncodedChange::of(change)?;
-        self.with_room(&fence.owner, &fence.id, |room| async move {
-            let is_append = created_at.is_none() && encoded.only_appends();
-            if is_append && self.append(fence, encoded, room).await? {
-                return Ok(Ok(true));
-            }
-            let row = self.attempt(fence, created_at, encoded, room).await?;
-            let existed: Option<bool> = column(&row, 3)?;
-            Ok(self.outcome(&row, 1, 2)?.map(|()| existed == Some(true)))
-        })
-        .await
+        let is_append = created_at.is_none() && encoded.only_appends();
+        if is_append && self.append(fence, encoded, most).await? {
+            return Ok(Ok((Replaced::Replaced, unsigned(encoded.bytes))));
+        }
+        let created_at = created_at.map(|seconds| seconds.saturating_mul(MICROS_PER_SECOND));
+        let row = self.attempt(fence, created_at, encoded, most).await?;
+        let number =
+            |index| column::<Option<i64>>(&row, index).map(|number| unsigned(number.unwrap_or(0)));
+        let (bytes, added) = (number(1)?, number(2)?);
+        let replaced = match column::<Option<bool>>(&row, 3)? {
+            Some(true) => Replaced::Replaced,
+            Some(false) | None => Replaced::Created,
+        };
+        match column(&row, 0)? {
+            "done" => Ok(Ok((replaced, added))),
+            "full" => Ok(Err(added)),
+            "lost" => Err(StoreError::LeaseLost),
+            "too_large" => Err(StoreError::SessionTooLarge {
+                bytes,
+                limit: most.0,
+            }),
+            other => Err(StoreError::failed(format!(
+                "a write had the outcome {other:?}"
+            ))),
+        }
     }
 
     /// Appends messages to a session that holds those before them, as nearly all writes do: one plain statement takes half
@@ -147,7 +136,7 @@ impl Postgres {
         &self,
         fence: &Fence,
         encoded: &EncodedChange<'_>,
-        room: u64,
+        (most, room): (u64, u64),
     ) -> Result<bool, StoreError> {
         let sql = "WITH lease AS MATERIALIZED (
                 SELECT 1 FROM leases l
@@ -176,7 +165,6 @@ impl Postgres {
             )
             SELECT 1 FROM head";
         let rows = encoded.rows();
-        let most = self.0.sessions.limits().session_bytes;
         let append = || {
             query(sql)
                 .bind(fence.owner.as_str())
@@ -193,17 +181,8 @@ impl Postgres {
                 .bind(signed(room))
                 .bind(encoded.change.title.is_none())
         };
-        let appended = self
-            .0
-            .connections
-            .sized(&fence.owner, encoded.size())
-            .row(append)
-            .await?
-            .is_some();
-        if appended {
-            self.0.sessions.count_added(unsigned(encoded.bytes));
-        }
-        Ok(appended)
+        let pool = self.0.connections.sized(&fence.owner, encoded.size());
+        Ok(pool.row(append).await?.is_some())
     }
 
     async fn attempt(
@@ -211,7 +190,7 @@ impl Postgres {
         fence: &Fence,
         created_at: Option<i64>,
         encoded: &EncodedChange<'_>,
-        room: u64,
+        (most, room): (u64, u64),
     ) -> Result<PgRow, StoreError> {
         let sql = "SELECT outcome, after_bytes, added, existed FROM write_session_1(
             $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
@@ -231,7 +210,6 @@ impl Postgres {
             Some(_) => StatementSize::Large,
             None => encoded.size(),
         };
-        let most = self.0.sessions.limits().session_bytes;
         let write = || {
             query(sql)
                 .bind(fence.owner.as_str())
@@ -250,7 +228,7 @@ impl Postgres {
                 .bind(title.map(|title| signed(title.index)))
                 .bind(title_text.map(String::as_bytes))
                 .bind(change.run.as_ref().map(RunId::as_str))
-                .bind(origin_column(change.id_origin))
+                .bind(i16::try_from(change.id_origin.as_number()).unwrap_or_default())
                 .bind(change.metadata.as_deref())
                 .bind(encoded.instruction_bytes)
                 .bind(encoded.bytes)
@@ -262,97 +240,5 @@ impl Postgres {
             .sized(&fence.owner, size)
             .one(write)
             .await
-    }
-
-    /// Reads the outcome of a function that writes a session. The inner error says how many bytes too many it would add.
-    fn outcome(
-        &self,
-        row: &PgRow,
-        after: usize,
-        added: usize,
-    ) -> Result<Result<(), u64>, StoreError> {
-        let outcome: &str = column(row, 0)?;
-        let number =
-            |index| column::<Option<i64>>(row, index).map(|number| unsigned(number.unwrap_or(0)));
-        let (bytes, added) = (number(after)?, number(added)?);
-        match outcome {
-            "done" => {
-                self.0.sessions.count_added(added);
-                Ok(Ok(()))
-            }
-            "full" => Ok(Err(added)),
-            "lost" => Err(StoreError::LeaseLost),
-            "not_found" => Err(StoreError::NotFound),
-            "exists" => Err(StoreError::Exists),
-            "too_large" => Err(StoreError::SessionTooLarge {
-                bytes,
-                limit: self.0.sessions.limits().session_bytes,
-            }),
-            other => Err(StoreError::failed(format!(
-                "a write had the outcome {other:?}"
-            ))),
-        }
-    }
-
-    pub(in crate::store) async fn fork(
-        &self,
-        source: &Fence,
-        before_message: Option<usize>,
-        new_id: &SessionId,
-    ) -> Result<SessionSummary, StoreError> {
-        let sql = "SELECT outcome, after_bytes, messages, forked_at, new_title
-            FROM fork_session_1($1, $2, $3, $4, $5, $6, $7)";
-        let most = self.0.sessions.limits().session_bytes;
-        let row = self.with_room(&source.owner, new_id, |room| async move {
-            let fork = || {
-                query(sql)
-                    .bind(source.owner.as_str())
-                    .bind(source.id.as_str())
-                    .bind(signed(source.token))
-                    .bind(before_message.map(signed))
-                    .bind(new_id.as_str())
-                    .bind(signed(most))
-                    .bind(signed(room))
-            };
-            let row = self.0.connections.large(&source.owner).one(fork).await?;
-            if column::<&str>(&row, 0)? == "past_end" {
-                let messages = unsigned(column(&row, 2)?);
-                return Err(StoreError::PastEnd { messages });
-            }
-            Ok(self.outcome(&row, 1, 1)?.map(|()| row))
-        });
-        let row = row.await?;
-        let forked_at = seconds(column(&row, 3)?);
-        Ok(SessionSummary {
-            id: new_id.clone(),
-            created_at: forked_at,
-            updated_at: forked_at,
-            message_count: unsigned(column(&row, 2)?),
-            title: text_column(&row, 4)?,
-            running: false,
-            last_run: None,
-        })
-    }
-
-    pub(in crate::store) async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
-        let sql = "WITH fence AS MATERIALIZED (SELECT holds_lease_1($1, $2, $3) AS held),
-            gone AS (DELETE FROM sessions WHERE owner = $1 AND session_id = $2 AND (SELECT held FROM fence) RETURNING 1)
-            SELECT (SELECT held FROM fence), EXISTS (SELECT 1 FROM gone)";
-        let (owner, id, token) = (fence.owner.as_str(), fence.id.as_str(), signed(fence.token));
-        let delete = || query(sql).bind(owner).bind(id).bind(token);
-        let row = self.0.connections.large(&fence.owner).one(delete).await?;
-        match column(&row, 0)? {
-            true => column(&row, 1),
-            false => Err(StoreError::LeaseLost),
-        }
-    }
-}
-
-/// How a session's row records who chose its id.
-fn origin_column(origin: IdOrigin) -> i16 {
-    match origin {
-        IdOrigin::Client => 0,
-        IdOrigin::Nameless => 1,
-        IdOrigin::Chat => 2,
     }
 }

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::StoreError;
-use super::connections::{Connections, Database, Executor, StatementError};
-use super::size::Extent;
+use super::super::shares::StatementSize;
+use super::connections::{Connections, Database, StatementError};
 use crate::ids::Owner;
 
 /// Largest log, in bytes and approximately, at which a checkpoint starts.
@@ -58,9 +58,9 @@ impl Checkpoints {
     }
 
     /// Counts a write, and starts a checkpoint when the log is large enough.
-    pub(super) fn count_written(self: &Arc<Self>, extent: Extent, tasks: &TaskTracker) {
+    pub(super) fn count_written(self: &Arc<Self>, bytes: usize, tasks: &TaskTracker) {
         self.start_when_idle(tasks);
-        let bytes = extent.bytes.saturating_add(BYTES_PER_WRITE);
+        let bytes = bytes.saturating_add(BYTES_PER_WRITE);
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) < LOG_BYTES || self.running.load(Ordering::Relaxed) {
             return;
@@ -137,14 +137,15 @@ impl Checkpoints {
             Ok::<_, StatementError>(())
         });
         beside.await.map_err(StoreError::failed)??;
-        let with_writer = self.writer.run(Owner::server(), Executor::Thread, |connection, _| {
+        let server = Owner::server();
+        let writer = self.writer.checkout(&server, StatementSize::Large).await;
+        writer?.run(|connection| {
             passive(connection)?;
             // The first write into a restarted log syncs the disk. It is done here so that no task has to wait for it.
             Ok(connection.execute_batch(
                 "BEGIN IMMEDIATE; INSERT INTO dead_blobs VALUES (''); DELETE FROM dead_blobs WHERE blob = ''; COMMIT",
             )?)
-        });
-        with_writer.await
+        })
     }
 }
 

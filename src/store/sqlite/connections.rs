@@ -1,7 +1,7 @@
 //! The connections to a database, and the choice of where a statement runs.
 //!
-//! The owners of statements share the connections. A small statement runs in the calling task, where it never blocks; all
-//! other statements run on a blocking thread.
+//! The owners of statements share the connections. All statements run in the calling task. While a large one does, the other
+//! tasks of its worker move to other workers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::super::StoreError;
+use super::super::clock::Clock;
 use super::super::shares::{ConnectionShare, ConnectionShares, StatementSize};
 use crate::ids::Owner;
+use crate::polling::block_in_place_if;
 
 /// Number of connections that only small statements get, where there are more.
 const KEPT: u32 = 1;
@@ -31,20 +34,9 @@ pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// Tried by `connections::a_statement_is_prepared_once_whatever_its_parameters`.
 const PREPARED_STATEMENTS: usize = 128;
 
-/// Where a statement runs, which decides how many rows and bytes it may access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Executor {
-    /// In the calling task. A statement that is too large ends with [`StatementError::LimitExceeded`].
-    Task,
-    /// On a blocking thread.
-    Thread,
-}
-
 /// Why a statement failed.
 #[derive(Debug)]
 pub(super) enum StatementError {
-    /// It would exceed the limit for statements in a task; nothing is changed.
-    LimitExceeded,
     /// SQLite failed.
     Sqlite(rusqlite::Error),
     /// The operation is refused.
@@ -60,10 +52,17 @@ pub(super) enum Database {
     Memory,
 }
 
+/// Opens connections alike, with the functions that statements of both engines name.
+#[derive(Debug)]
+pub(super) struct Connector {
+    pub(super) database: Database,
+    pub(super) clock: Arc<Clock>,
+}
+
 /// A pool of connections to one database, opened on demand.
 #[derive(Debug)]
 pub(super) struct Connections {
-    database: Database,
+    connector: Connector,
     limit: u32,
     shares: ConnectionShares,
     /// One permit for each connection of the pool. Whoever has a share waits for a permit only while the pool is closed.
@@ -73,8 +72,9 @@ pub(super) struct Connections {
 
 /// A connection in use by one caller; returned to the pool on drop.
 #[derive(Debug)]
-struct Checkout {
+pub(super) struct Checkout {
     connection: Option<Connection>,
+    size: StatementSize,
     from: Arc<Connections>,
     /// Released after the connection is returned.
     _permit: OwnedSemaphorePermit,
@@ -112,10 +112,27 @@ impl Database {
     }
 }
 
+impl Connector {
+    /// Opens a connection. Blocks.
+    pub(super) fn connect(&self) -> rusqlite::Result<Connection> {
+        let connection = self.database.connect()?;
+        let volatile = FunctionFlags::SQLITE_UTF8;
+        let clock = Arc::clone(&self.clock);
+        connection.create_scalar_function("micros_1", 0, volatile, move |_| Ok(clock.stamp()))?;
+        let clock = Arc::clone(&self.clock);
+        connection.create_scalar_function("expiry_time_4", 0, volatile, move |_| {
+            Ok(clock.expiry_time())
+        })?;
+        // The only process that uses the database is this one.
+        connection.create_scalar_function("is_alive_1", 1, volatile, |_| Ok(true))?;
+        Ok(connection)
+    }
+}
+
 impl Connections {
-    pub(super) fn new(database: Database, limit: u32) -> Arc<Self> {
+    pub(super) fn new(connector: Connector, limit: u32) -> Arc<Self> {
         Arc::new(Self {
-            database,
+            connector,
             limit,
             shares: ConnectionShares::new(limit, KEPT),
             permits: Arc::new(Semaphore::new(usize::try_from(limit).unwrap_or(1))),
@@ -133,52 +150,8 @@ impl Connections {
         self.idle.lock().push(connection);
     }
 
-    /// Waits for a connection and runs work of an owner on it: in this task if `first` allows it and the connection is
-    /// open, else on a blocking thread. Work that fails in the task because of a limit or a locked file runs again on a
-    /// thread, so it must change nothing when it fails.
-    ///
-    /// # Cancel safety
-    /// Work on a thread continues when the future is dropped.
-    pub(super) async fn run<T, W>(
-        self: &Arc<Self>,
-        owner: Owner,
-        first: Executor,
-        work: W,
-    ) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        W: Fn(&mut Connection, Executor) -> Result<T, StatementError> + Send + 'static,
-    {
-        let size = match first {
-            Executor::Task => StatementSize::Small,
-            Executor::Thread => StatementSize::Large,
-        };
-        let mut checkout = self.checkout(&owner, size).await?;
-        if first == Executor::Task
-            && let Some(connection) = &mut checkout.connection
-        {
-            match work(connection, Executor::Task) {
-                Err(StatementError::LimitExceeded) => {
-                    drop(checkout);
-                    checkout = self.checkout(&owner, StatementSize::Large).await?;
-                }
-                Err(fault) if fault.is_busy() => {}
-                done => return done.map_err(StoreError::from),
-            }
-        }
-        let (answer, answered) = oneshot::channel();
-        checkout
-            .run_on_thread(Box::new(move |connection| {
-                // The caller may have gone.
-                let _unread = answer.send(work(connection, Executor::Thread));
-            }))
-            .await?;
-        let done = answered.await.map_err(StoreError::failed)?;
-        done.map_err(StoreError::from)
-    }
-
-    /// Waits for a share and a permit. The connection may have to be opened.
-    async fn checkout(
+    /// Waits for a connection, which may have to be opened.
+    pub(super) async fn checkout(
         self: &Arc<Self>,
         owner: &Owner,
         size: StatementSize,
@@ -192,6 +165,7 @@ impl Connections {
             _permit: permit.map_err(StoreError::failed)?,
             _share: share,
             connection: self.idle.lock().pop(),
+            size,
             from: Arc::clone(self),
         })
     }
@@ -217,26 +191,31 @@ impl Connections {
 }
 
 impl Checkout {
-    /// Runs work on a blocking thread, with the connection. The work is boxed: code is compiled once for all kinds of it.
-    async fn run_on_thread(
-        mut self,
-        work: Box<dyn FnOnce(&mut Connection) + Send>,
-    ) -> Result<(), StoreError> {
-        let done = tokio::task::spawn_blocking(move || {
-            let connection = self.open()?;
-            connection.busy_timeout(BUSY_WAIT)?;
-            work(connection);
-            connection.busy_timeout(Duration::ZERO)
-        });
-        done.await
-            .map_err(StoreError::failed)?
-            .map_err(StoreError::failed)
+    /// Runs work on the connection. If another process has locked the file, the work runs once more and waits for the lock, so
+    /// it must change nothing when it fails.
+    pub(super) fn run<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Connection) -> Result<T, StatementError>,
+    ) -> Result<T, StoreError> {
+        let long = self.size == StatementSize::Large || self.connection.is_none();
+        let done = block_in_place_if(long, || work(self.open()?));
+        let done = match done {
+            Err(fault) if fault.is_busy() => block_in_place_if(true, || {
+                let connection = self.open()?;
+                connection.busy_timeout(BUSY_WAIT)?;
+                let done = work(connection);
+                connection.busy_timeout(Duration::ZERO)?;
+                done
+            }),
+            done => done,
+        };
+        done.map_err(StoreError::from)
     }
 
     fn open(&mut self) -> rusqlite::Result<&mut Connection> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.from.database.connect()?,
+            None => self.from.connector.connect()?,
         };
         Ok(self.connection.insert(connection))
     }
@@ -249,7 +228,7 @@ impl Drop for Checkout {
         };
         // A dropped transaction is rolled back. If the rollback failed, the next caller gets a new connection.
         let settled = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
-        let replaceable = matches!(self.from.database, Database::File { .. });
+        let replaceable = matches!(self.from.connector.database, Database::File { .. });
         // Checked under the lock, so that `close` misses no connection.
         let mut idle = self.from.idle.lock();
         if !self.from.is_closed() && (settled || !replaceable) {
@@ -262,7 +241,7 @@ impl StatementError {
     fn is_busy(&self) -> bool {
         match self {
             Self::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy),
-            Self::LimitExceeded | Self::Store(_) => false,
+            Self::Store(_) => false,
         }
     }
 }
@@ -284,7 +263,6 @@ impl From<StatementError> for StoreError {
         match fault {
             StatementError::Store(error) => error,
             StatementError::Sqlite(error) => Self::failed(error),
-            StatementError::LimitExceeded => Self::failed("a statement is too large"),
         }
     }
 }
@@ -295,6 +273,11 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
+
+    fn connector(database: Database) -> Connector {
+        let clock = Arc::default();
+        Connector { database, clock }
+    }
 
     async fn checkout(connections: &Arc<Connections>) -> Result<Checkout, StoreError> {
         let owner = Owner::server();
@@ -307,7 +290,7 @@ mod tests {
         let path = directory.path().join("x.db");
         std::fs::write(&path, "").unwrap();
         let query_only = false;
-        let connections = Connections::new(Database::File { path, query_only }, 1);
+        let connections = Connections::new(connector(Database::File { path, query_only }), 1);
         for _ in 0..2 {
             let mut checkout = checkout(&connections).await.unwrap();
             let set_up = "SELECT foreign_keys FROM pragma_foreign_keys";
@@ -339,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn closing_waits_for_those_that_hold_a_connection() {
-        let connections = Connections::new(Database::Memory, 1);
+        let connections = Connections::new(connector(Database::Memory), 1);
         let mut held = checkout(&connections).await.unwrap();
         held.open().unwrap();
         let mut closing = std::pin::pin!(connections.close(CONNECTION_WAIT));
@@ -353,7 +336,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_waits_while_the_disk_is_slow() {
-        let connections = Connections::new(Database::Memory, 1);
+        let connections = Connections::new(connector(Database::Memory), 1);
         let held = checkout(&connections).await.unwrap();
         let mut waiting = std::pin::pin!(checkout(&connections));
         let slow = Duration::from_secs(20);
@@ -362,32 +345,5 @@ mod tests {
         let held = waiting.await.unwrap();
         assert!(checkout(&connections).await.is_err());
         drop(held);
-    }
-
-    #[tokio::test]
-    async fn what_waited_for_a_connection_runs_in_the_task_if_it_is_open() {
-        let connections = Connections::new(Database::Memory, 1);
-        let work = |_: &mut Connection, executor: Executor| Ok::<_, StatementError>(executor);
-        assert_eq!(
-            connections
-                .run(Owner::server(), Executor::Task, work)
-                .await
-                .unwrap(),
-            Executor::Thread,
-            "a connection is opened on a thread"
-        );
-        let held = checkout(&connections).await.unwrap();
-        let mut waiting = std::pin::pin!(connections.run(Owner::server(), Executor::Task, work));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        drop(held);
-        assert_eq!(waiting.await.unwrap(), Executor::Task);
-        let too_much = |_: &mut Connection, executor: Executor| match executor {
-            Executor::Task => Err(StatementError::LimitExceeded),
-            Executor::Thread => Ok(()),
-        };
-        connections
-            .run(Owner::server(), Executor::Task, too_much)
-            .await
-            .unwrap();
     }
 }

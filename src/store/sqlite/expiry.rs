@@ -4,8 +4,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::StoreError;
 use super::super::clock::{Clock, ExpiryTime};
+use super::super::shares::StatementSize;
 use super::Sqlite;
-use super::connections::Executor;
 use crate::ids::Owner;
 
 impl Sqlite {
@@ -14,16 +14,21 @@ impl Sqlite {
         self.0.clock.kept_expiry_time()
     }
 
+    /// Goes on from the time of another store.
+    pub(in crate::store) async fn set_expiry_time(
+        &self,
+        time: ExpiryTime,
+    ) -> Result<(), StoreError> {
+        self.0.clock.continue_from(time);
+        self.keep_expiry_time().await
+    }
+
     /// Keeps the time by which things expire for the next start.
-    pub(super) async fn keep_expiry_time(&self) -> Result<(), StoreError> {
+    pub(in crate::store) async fn keep_expiry_time(&self) -> Result<(), StoreError> {
         let time = self.expiry_time();
-        let kept = self
-            .0
-            .writer
-            .run(Owner::server(), Executor::Thread, move |connection, _| {
-                Ok(keep(connection, time)?)
-            });
-        kept.await
+        let server = Owner::server();
+        let checkout = self.0.writer.checkout(&server, StatementSize::Small).await;
+        checkout?.run(|connection| Ok(keep(connection, time)?))
     }
 }
 

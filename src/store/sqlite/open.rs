@@ -6,14 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::StoreError;
-use super::super::clock::{Clock, ExpiryTime};
-use super::connections::{BUSY_WAIT, Connections, Database};
+use super::super::clock::Clock;
+use super::connections::{BUSY_WAIT, Connections, Connector, Database};
+use super::expiry;
 use super::migrate::migrate;
 use super::reserve::DiskReserve;
-use super::{expiry, runs, sweep};
 
 /// Most connections for reads. Reads take well under a millisecond, so more connections would not increase throughput.
 const READERS: u32 = 4;
+
+/// Ends what belonged to the process that had the database open before: its runs are interrupted, the idempotency keys of runs
+/// that it never recorded are free, and what it had reserved is too.
+const INTERRUPT: &str = "
+    UPDATE runs SET status = 'interrupted', ended_at = micros_1() WHERE status = 'running';
+    DELETE FROM idempotency_keys WHERE NOT recorded;
+    DELETE FROM reservations;";
 
 /// An open database.
 #[derive(Debug)]
@@ -25,10 +32,8 @@ pub(super) struct OpenDatabase {
     pub(super) path: Option<PathBuf>,
     /// Held while the database is open; the kernel releases it when the process ends.
     pub(super) lock: Option<File>,
-    /// The time by which things expire.
-    pub(super) expiry: ExpiryTime,
-    /// Whether there are hidden sessions or answers to be removed.
-    pub(super) leftovers: bool,
+    /// The clock of its functions.
+    pub(super) clock: Arc<Clock>,
     /// Whether an older version of the program has made the database.
     pub(super) upgraded: bool,
 }
@@ -45,28 +50,33 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
             (Database::File { path, query_only }, Some(lock))
         }
     };
-    let mut first = database.connect().map_err(StoreError::failed)?;
     let path = match &database {
         Database::File { path, .. } => Some(path.clone()),
         Database::Memory => None,
     };
+    let clock: Arc<Clock> = Arc::default();
+    let connector = |database| Connector {
+        database,
+        clock: Arc::clone(&clock),
+    };
+    let writer = connector(database);
+    let mut first = writer.connect().map_err(StoreError::failed)?;
     let named = path.clone().unwrap_or_else(|| PathBuf::from(":memory:"));
     first.busy_timeout(BUSY_WAIT).map_err(StoreError::failed)?;
     let upgraded = migrate(&mut first, &named)?;
-    let sessions = sweep::mark_abandoned(&first).map_err(StoreError::failed)?;
-    let expiry = expiry::kept(&first).map_err(StoreError::failed)?;
-    let now = Clock::default().stamp();
-    let answers = runs::mark_interrupted(&first, now).map_err(StoreError::failed)?;
+    clock.continue_from(expiry::kept(&first).map_err(StoreError::failed)?);
+    first.execute_batch(INTERRUPT).map_err(StoreError::failed)?;
     let in_task = first.busy_timeout(Duration::ZERO);
     in_task.map_err(StoreError::failed)?;
-    let writer = Connections::new(database, 1);
+    let writer = Connections::new(writer, 1);
     writer.add(first);
     let reader = match &path {
         Some(path) => {
             let (path, query_only) = (path.clone(), true);
             let database = Database::File { path, query_only };
-            let first = database.connect().map_err(StoreError::failed)?;
-            let reader = Connections::new(database, READERS);
+            let reader = connector(database);
+            let first = reader.connect().map_err(StoreError::failed)?;
+            let reader = Connections::new(reader, READERS);
             reader.add(first);
             reader
         }
@@ -78,8 +88,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
         reader,
         path,
         lock,
-        expiry,
-        leftovers: sessions || answers,
+        clock,
         upgraded,
     })
 }

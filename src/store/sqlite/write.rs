@@ -1,326 +1,351 @@
-//! Changes of sessions in one short transaction.
+//! Changes of sessions, each in one transaction.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
+use rusqlite::types::Value as SqliteValue;
 
+use super::super::StoreError;
+use super::super::clock::MICROS_PER_SECOND;
 use super::super::lease::Fence;
 use super::super::limits::Growth;
-use super::super::record::{Change, IdOrigin};
-use super::connections::{Executor, StatementError};
-use super::instructions::{self, INSTRUCTIONS_START};
-use super::messages::{EncodedMessage, append, encode, message_bytes};
-use super::quota::WriteContext;
-use super::runs::begin_run;
-use super::shared::{RowLayout, truncate};
-use super::size::{CHUNK, Extent, TASK_LIMIT, unsigned};
-use super::transaction::begin;
-use crate::ids::{Owner, RunId, SessionId};
-
-/// The owner of hidden sessions: sessions to be removed, and sessions that are being written in chunks. An API key
-/// cannot have this name, because configured names have no control characters.
-pub(super) const HIDDEN: &str = "\u{1}hidden";
+use super::super::record::{Change, Replaced, StoredMessage};
+use super::super::runs::BEGIN_RUN;
+use super::super::sessions::{INSTRUCTIONS_START, message_bytes};
+use super::super::tx::{Value, signed, unsigned, values};
+use super::connections::StatementError;
+use super::statements::{begin, rows};
+use crate::ids::RunId;
 
 /// How long the later writes of a run leave the indexed time of its session as it is, in microseconds. A write that
 /// changes it rewrites a page of each of four indexes.
 /// Tried by `sqlite::runs::the_later_writes_of_a_run_leave_the_indexed_time_for_a_while`.
-const TOUCH_INTERVAL: i64 = 10_000_000;
+const TOUCH_INTERVAL: i64 = 10 * MICROS_PER_SECOND;
 
-/// The outcome of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WriteOutcome {
-    Done {
-        /// Whether a trunk was released, which has to be trimmed.
-        released: bool,
-    },
-    /// The change is too large for one transaction; nothing is changed.
-    LimitExceeded,
+/// A change to be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SessionWrite<'a> {
+    pub(super) fence: &'a Fence,
+    pub(super) change: &'a Change,
+    /// The time of creation in seconds since 1970, 0 for now, if the session is replaced.
+    pub(super) created_at: Option<i64>,
+    /// Most bytes that may be added.
+    pub(super) room: u64,
 }
 
-/// The row of a session, without its texts.
-#[derive(Debug)]
-pub(super) struct SessionRow {
-    pub(super) layout: RowLayout,
-    pub(super) instruction_count: i64,
+/// The row of a session.
+struct Head {
+    num: i64,
+    instruction_count: i64,
     /// Number of messages, without the instructions.
-    pub(super) messages: i64,
-    pub(super) title_seq: Option<i64>,
-    pub(super) instruction_bytes: i64,
-    /// Bytes of the instructions and messages.
-    pub(super) bytes: i64,
-    /// The indexed time of the last write.
+    messages: i64,
+    title_seq: Option<i64>,
+    instruction_bytes: i64,
+    bytes: i64,
     updated_at: i64,
-    /// Whether a run has written the session.
     has_run: bool,
-    /// Bytes of the metadata of the conversation.
-    pub(super) metadata_bytes: i64,
+    metadata_bytes: i64,
 }
 
-impl SessionRow {
-    pub(super) fn find(
-        connection: &Connection,
-        owner: &Owner,
-        id: &SessionId,
-    ) -> Result<Option<Self>, StatementError> {
+/// A message as it is stored.
+struct EncodedMessage<'a> {
+    stored: &'a StoredMessage,
+    view: Option<String>,
+    sources: Option<String>,
+}
+
+/// The outcome of a change that was made.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) replaced: Replaced,
+    /// Bytes that were added.
+    pub(super) added: u64,
+}
+
+impl Head {
+    fn find(connection: &Connection, fence: &Fence) -> rusqlite::Result<Option<Self>> {
         let mut statement = connection.prepare_cached(
-            "SELECT id, shared_instructions, shared, instruction_count, message_count - instruction_count, title_seq,
-                    instruction_bytes, bytes, updated_at, last_run IS NOT NULL, coalesce(octet_length(metadata), 0)
+            "SELECT num, instruction_count, message_count - instruction_count, title_seq, instruction_bytes, bytes,
+                    updated_at, last_run IS NOT NULL, coalesce(octet_length(metadata), 0)
              FROM sessions WHERE owner = ?1 AND session_id = ?2",
         )?;
-        let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
+        let mut rows = statement.query([fence.owner.as_str(), fence.id.as_str()])?;
+        let head = |row: &rusqlite::Row<'_>| {
             Ok(Self {
-                layout: RowLayout {
-                    row: row.get(0)?,
-                    shared_instructions: row.get(1)?,
-                    shared: row.get(2)?,
-                },
-                instruction_count: row.get(3)?,
-                messages: row.get(4)?,
-                title_seq: row.get(5)?,
-                instruction_bytes: row.get(6)?,
-                bytes: row.get(7)?,
-                updated_at: row.get(8)?,
-                has_run: row.get(9)?,
-                metadata_bytes: row.get(10)?,
+                num: row.get(0)?,
+                instruction_count: row.get(1)?,
+                messages: row.get(2)?,
+                title_seq: row.get(3)?,
+                instruction_bytes: row.get(4)?,
+                bytes: row.get(5)?,
+                updated_at: row.get(6)?,
+                has_run: row.get(7)?,
+                metadata_bytes: row.get(8)?,
             })
-        });
-        Ok(head.optional()?)
+        };
+        rows.next()?.map(head).transpose()
     }
 }
 
-/// Applies a change. Its cost depends on the added and deleted messages, not on the size of the session.
+impl<'a> EncodedMessage<'a> {
+    fn of(stored: &'a StoredMessage) -> Result<Self, StoreError> {
+        let view = stored.view.as_ref().map(serde_json::to_string).transpose();
+        let sources = match &*stored.sources {
+            [] => Ok(None),
+            sources => serde_json::to_string(sources).map(Some),
+        };
+        Ok(Self {
+            stored,
+            view: view.map_err(StoreError::failed)?,
+            sources: sources.map_err(StoreError::failed)?,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = [&self.view, &self.stored.full_text, &self.sources];
+        let texts = texts.into_iter().flatten().map(String::len);
+        self.stored.message.json_str().len() + texts.sum::<usize>()
+    }
+
+    fn insert(&self, connection: &Connection, session: i64, seq: i64) -> rusqlite::Result<()> {
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?;
+        statement.execute(rusqlite::params![
+            session,
+            seq,
+            self.stored.message.json_str(),
+            self.stored.hidden,
+            self.view,
+            self.stored.full_text,
+            self.sources,
+        ])?;
+        Ok(())
+    }
+}
+
+/// Makes a change. If it would add more bytes than there is room, nothing is changed, and the inner error says how many.
 pub(super) fn write(
-    connection: &mut Connection,
-    context: WriteContext<'_>,
-    fence: &Fence,
-    change: &Change,
-    executor: Executor,
-) -> Result<WriteOutcome, StatementError> {
-    let WriteContext {
-        clock,
-        quota,
-        attempt,
-    } = context;
-    let transaction = begin(connection)?;
-    let head = SessionRow::find(&transaction, &fence.owner, &fence.id)?;
+    connection: &Connection,
+    write: SessionWrite<'_>,
+    check: impl Fn(Growth) -> Result<(), StoreError>,
+    now: i64,
+) -> Result<Result<Written, u64>, StatementError> {
+    let SessionWrite { fence, change, .. } = write;
+    let messages = change.append.iter().map(EncodedMessage::of);
+    let messages = messages.collect::<Result<Vec<_>, _>>()?;
+    begin(connection)?;
+    let head = Head::find(connection, fence)?;
     let stored = head.as_ref().map_or(0, |head| head.messages);
-    let kept = stored.min(count(change.keep));
-    let removed = removed(&transaction, head.as_ref(), kept, stored)?;
-    let mut extent = Extent::of_change(change).plus(removed);
-    if let (Some(head), Some(_)) = (&head, &change.instructions) {
-        extent = extent.plus(instructions::removed(head));
-    }
-    match executor {
-        Executor::Task if !extent.fits(TASK_LIMIT) => return Err(StatementError::LimitExceeded),
-        Executor::Thread if !extent.fits(CHUNK) => return Ok(WriteOutcome::LimitExceeded),
-        Executor::Task | Executor::Thread => {}
-    }
-    let messages = encode(&change.append)?;
-    let instructions = change.instructions.as_deref();
-    let instructions = instructions.map(instructions::as_messages);
-    let instructions = instructions.as_deref().map(encode).transpose()?;
-    let sum = |messages: &[EncodedMessage<'_>]| messages.iter().map(EncodedMessage::bytes).sum();
-    let (bytes, old_instructions) = head
-        .as_ref()
-        .map_or((0, 0), |head| (head.bytes, head.instruction_bytes));
-    let instruction_bytes = instructions.as_deref().map_or(old_instructions, sum);
-    let added: i64 = sum(&messages);
-    if added > count(CHUNK.bytes) {
-        // The extent is an estimate, and escaped texts are longer.
-        return Ok(WriteOutcome::LimitExceeded);
-    }
-    let after = bytes + instruction_bytes - old_instructions + added - count(removed.bytes)
-        + metadata_growth(head.as_ref(), change);
+    let keep = match write.created_at {
+        Some(_) => 0,
+        None => stored.min(signed(change.keep)),
+    };
+    let sizes = sizes(connection, write, head.as_ref(), keep, &messages)?;
     let growth = Growth {
         before: head.as_ref().map(|head| unsigned(head.bytes)),
-        after: unsigned(after),
+        after: unsigned(sizes.bytes),
     };
-    quota.check(&transaction, fence.owner.as_str(), growth, attempt)?;
-    let columns = NewRow {
-        instruction_bytes,
-        bytes: after,
-        now: clock.stamp(),
-    };
-    let mut released = false;
-    let row = match &head {
-        None => insert_session(&transaction, fence, change, &columns)?,
+    check(growth)?;
+    let added = growth.added();
+    if added > write.room {
+        return Ok(Err(added));
+    }
+    let num = match &head {
+        None => insert_session(connection, write, &sizes, now)?,
         Some(head) => {
-            if kept < stored {
-                let mut statement = transaction
-                    .prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq >= ?2")?;
-                statement.execute(params![head.layout.row, kept])?;
+            if keep < stored {
+                let sql = "DELETE FROM messages WHERE session = $1 AND seq >= $2";
+                rows(connection, sql, values![head.num, keep])?;
             }
-            if kept < head.layout.shared {
-                truncate(&transaction, head.layout.row, kept)?;
-                released = true;
+            if sizes.replaces_instructions && head.instruction_count > 0 {
+                let sql = "DELETE FROM messages WHERE session = $1 AND seq < 0";
+                rows(connection, sql, values![head.num])?;
             }
-            if instructions.is_some() && head.instruction_count > 0 {
-                released |= instructions::remove(&transaction, head)?;
-            }
-            update_session(&transaction, head, change, kept, &columns)?;
-            head.layout.row
+            update_session(connection, write, head, (keep, now), &sizes)?;
+            head.num
         }
     };
-    if let Some(instructions) = &instructions {
-        append(&transaction, row, INSTRUCTIONS_START, instructions)?;
+    for (seq, instruction) in (INSTRUCTIONS_START..).zip(change.instructions.iter().flatten()) {
+        let sql = "INSERT INTO messages (session, seq, json, hidden) VALUES ($1, $2, $3, 0)";
+        rows(connection, sql, values![num, seq, instruction.json_str()])?;
     }
-    append(&transaction, row, kept, &messages)?;
-    assign_calls(&transaction, row, &fence.owner, &change.client_calls)?;
+    for (seq, message) in (keep..).zip(&messages) {
+        message.insert(connection, num, seq)?;
+    }
+    for call in &change.client_calls {
+        let sql = "INSERT INTO client_calls (owner, call_id, session) VALUES ($1, $2, $3)
+            ON CONFLICT (owner, call_id) DO UPDATE SET session = excluded.session";
+        rows(connection, sql, values![fence.owner.as_str(), &**call, num])?;
+    }
     if let Some(run) = &change.run {
-        begin_run(
-            &transaction,
-            columns.now,
-            run,
-            &fence.owner,
-            Some(&fence.id),
-        )?;
+        let (owner, id) = (fence.owner.as_str(), fence.id.as_str());
+        let begun = rows(connection, BEGIN_RUN, values![run.as_str(), owner, id, ""])?;
+        if begun.is_empty() {
+            return Err(StoreError::Exists.into());
+        }
     }
-    transaction.commit()?;
-    Ok(WriteOutcome::Done { released })
-}
-
-/// How many bytes more the metadata have after a change.
-fn metadata_growth(head: Option<&SessionRow>, change: &Change) -> i64 {
-    let before = head.map_or(0, |head| head.metadata_bytes);
-    let after = change.metadata.as_ref();
-    after.map_or(0, |metadata| count(metadata.len()) - before)
-}
-
-/// The extent of the messages to be deleted. If there are more rows than in a chunk, their bytes are not read.
-fn removed(
-    connection: &Connection,
-    head: Option<&SessionRow>,
-    kept: i64,
-    stored: i64,
-) -> Result<Extent, StatementError> {
-    let rows = usize::try_from(stored - kept).unwrap_or(usize::MAX);
-    let Some(head) = head.filter(|_| rows > 0 && rows <= CHUNK.rows) else {
-        return Ok(Extent { rows, bytes: 0 });
+    connection.prepare_cached("COMMIT")?.execute([])?;
+    let replaced = match head {
+        Some(_) => Replaced::Replaced,
+        None => Replaced::Created,
     };
-    let bytes = message_bytes(
-        connection,
-        &head.layout.segments(connection, kept)?,
-        i64::MAX,
-    )?;
-    let Extent { bytes, .. } = Extent::of_row(bytes);
-    Ok(Extent { rows, bytes })
+    Ok(Ok(Written { replaced, added }))
 }
 
 /// The computed columns of a session's row.
-struct NewRow {
+struct Sizes {
+    replaces_instructions: bool,
     instruction_bytes: i64,
     bytes: i64,
-    now: i64,
+}
+
+fn sizes(
+    connection: &Connection,
+    write: SessionWrite<'_>,
+    head: Option<&Head>,
+    keep: i64,
+    messages: &[EncodedMessage<'_>],
+) -> rusqlite::Result<Sizes> {
+    let SessionWrite {
+        change, created_at, ..
+    } = write;
+    let replaces_instructions = created_at.is_some() || change.instructions.is_some();
+    let instructions = change.instructions.iter().flatten();
+    let new_instructions = signed(instructions.map(|one| one.json_str().len()).sum::<usize>());
+    let metadata = change.metadata.as_ref().map(|text| signed(text.len()));
+    let added = signed(messages.iter().map(EncodedMessage::bytes).sum::<usize>());
+    let Some(head) = head else {
+        return Ok(Sizes {
+            replaces_instructions,
+            instruction_bytes: new_instructions,
+            bytes: added + new_instructions + metadata.unwrap_or(0),
+        });
+    };
+    let mut bytes = head.bytes + added;
+    if keep < head.messages {
+        let sql = concat!(
+            "SELECT coalesce(sum(",
+            message_bytes!(),
+            "), 0) FROM messages WHERE session = $1 AND seq >= $2"
+        );
+        let removed = rows(connection, sql, values![head.num, keep])?;
+        if let Some([SqliteValue::Integer(removed)]) = removed.first().map(Vec::as_slice) {
+            bytes -= removed;
+        }
+    }
+    let instruction_bytes = match replaces_instructions {
+        true => new_instructions,
+        false => head.instruction_bytes,
+    };
+    bytes += instruction_bytes - head.instruction_bytes;
+    // A change without metadata leaves them as they are.
+    if created_at.is_some() || metadata.is_some() {
+        bytes += metadata.unwrap_or(0) - head.metadata_bytes;
+    }
+    Ok(Sizes {
+        replaces_instructions,
+        instruction_bytes,
+        bytes,
+    })
+}
+
+/// The time of creation of a session that is written, in microseconds.
+fn created(write: SessionWrite<'_>, now: i64) -> i64 {
+    match write.created_at {
+        None | Some(0) => now,
+        Some(seconds) => seconds.saturating_mul(MICROS_PER_SECOND),
+    }
 }
 
 fn insert_session(
     connection: &Connection,
-    fence: &Fence,
-    change: &Change,
-    new: &NewRow,
-) -> Result<i64, StatementError> {
-    let instructions = change.instructions.as_deref().unwrap_or_default();
+    write: SessionWrite<'_>,
+    sizes: &Sizes,
+    now: i64,
+) -> rusqlite::Result<i64> {
+    let SessionWrite { fence, change, .. } = write;
+    let instructions = change.instructions.as_ref().map_or(0, Vec::len);
     let title = change.title.as_ref();
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO sessions (owner, session_id, instruction_bytes, instruction_count, message_count, title_seq, title,
-                               bytes, created_at, updated_at, last_run, nameless, metadata)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11, ?12)",
+    let sql = "INSERT INTO sessions (owner, session_id, instruction_bytes, instruction_count, message_count, title_seq,
+                                     title, bytes, created_at, updated_at, last_run, origin, metadata)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    rows(
+        connection,
+        sql,
+        values![
+            fence.owner.as_str(),
+            fence.id.as_str(),
+            sizes.instruction_bytes,
+            signed(instructions),
+            signed(instructions + change.append.len()),
+            Value::Integer(title.map(|title| signed(title.index))),
+            title.and_then(|title| title.text.as_deref()),
+            sizes.bytes,
+            created(write, now),
+            now,
+            change.run.as_ref().map(RunId::as_str),
+            change.id_origin.as_number(),
+            change.metadata.as_deref(),
+        ],
     )?;
-    Ok(statement.insert(params![
-        fence.owner.as_str(),
-        fence.id.as_str(),
-        new.instruction_bytes,
-        count(instructions.len()),
-        count(instructions.len() + change.append.len()),
-        title.map(|title| count(title.index)),
-        title.and_then(|title| title.text.as_deref()),
-        new.bytes,
-        new.now,
-        change.run.as_ref().map(RunId::as_str),
-        origin_column(change.id_origin),
-        change.metadata,
-    ])?)
-}
-
-/// How a session's row records who chose its id: in the column `nameless`.
-pub(super) fn origin_column(origin: IdOrigin) -> i64 {
-    match origin {
-        IdOrigin::Client => 0,
-        IdOrigin::Nameless => 1,
-        IdOrigin::Chat => 2,
-    }
-}
-
-/// The statement of [`update_session`] with a further column.
-macro_rules! update_session_sql {
-    ($column:literal) => {
-        concat!(
-            "UPDATE sessions SET instruction_bytes = ?2, instruction_count = ?3, message_count = ?4,
-                title_seq = CASE WHEN ?5 THEN title_seq ELSE ?6 END, title = CASE WHEN ?5 THEN title ELSE ?7 END,
-                bytes = ?8, written_at = ?9, last_run = coalesce(?10, last_run), shared = min(shared, ?11),
-                shared_instructions = ?12, metadata = coalesce(?13, metadata)",
-            $column,
-            " WHERE id = ?1"
-        )
-    };
+    Ok(connection.last_insert_rowid())
 }
 
 fn update_session(
     connection: &Connection,
-    head: &SessionRow,
-    change: &Change,
-    kept: i64,
-    new: &NewRow,
-) -> Result<(), StatementError> {
-    let instructions = change.instructions.as_deref();
-    let instruction_count = instructions.map_or(head.instruction_count, |list| count(list.len()));
-    let messages = kept + count(change.append.len());
-    // If the title message is not kept, the title is taken from the new messages.
-    let title_stays = head.title_seq.is_some_and(|seq| seq < kept);
+    write: SessionWrite<'_>,
+    head: &Head,
+    (keep, now): (i64, i64),
+    sizes: &Sizes,
+) -> rusqlite::Result<()> {
+    let SessionWrite { change, .. } = write;
+    let replaces = write.created_at.is_some();
+    let instructions = match sizes.replaces_instructions {
+        true => signed(change.instructions.as_ref().map_or(0, Vec::len)),
+        false => head.instruction_count,
+    };
     let title = change.title.as_ref();
+    // If the title message is not kept, the title is taken from the new messages.
+    let stays = !replaces && head.title_seq.is_some_and(|seq| seq < keep);
     // Only the first write of a run names it.
-    let is_later_write = change.run.is_none() && head.has_run;
-    let is_recent = new.now.saturating_sub(head.updated_at) < TOUCH_INTERVAL;
-    let mut statement = connection.prepare_cached(match is_later_write && is_recent {
-        true => update_session_sql!(""),
-        false => update_session_sql!(", updated_at = ?9"),
-    })?;
-    statement.execute(params![
-        head.layout.row,
-        new.instruction_bytes,
-        instruction_count,
-        instruction_count + messages,
-        title_stays,
-        title.map(|title| kept + count(title.index)),
-        title.and_then(|title| title.text.as_deref()),
-        new.bytes,
-        new.now,
-        change.run.as_ref().map(RunId::as_str),
-        kept,
-        head.layout.shared_instructions && instructions.is_none(),
-        change.metadata,
-    ])?;
-    Ok(())
-}
-
-/// Assigns pending client calls to a session.
-pub(super) fn assign_calls(
-    connection: &Connection,
-    row: i64,
-    owner: &Owner,
-    calls: &[String],
-) -> Result<(), StatementError> {
-    if calls.is_empty() {
-        return Ok(());
-    }
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO client_calls (owner, call_id, session) VALUES (?1, ?2, ?3)
-         ON CONFLICT (owner, call_id) DO UPDATE SET session = excluded.session",
+    let is_later_write = !replaces && change.run.is_none() && head.has_run;
+    let is_recent = now.saturating_sub(head.updated_at) < TOUCH_INTERVAL;
+    let sql = "UPDATE sessions SET instruction_bytes = $2, instruction_count = $3, message_count = $4,
+            title_seq = CASE WHEN $5 THEN title_seq ELSE $6 END, title = CASE WHEN $5 THEN title ELSE $7 END, bytes = $8,
+            written_at = $9, last_run = coalesce($10, last_run), metadata = coalesce($11, metadata) WHERE num = $1";
+    rows(
+        connection,
+        sql,
+        values![
+            head.num,
+            sizes.instruction_bytes,
+            instructions,
+            instructions + keep + signed(change.append.len()),
+            stays,
+            Value::Integer(title.map(|title| keep + signed(title.index))),
+            title.and_then(|title| title.text.as_deref()),
+            sizes.bytes,
+            now,
+            change.run.as_ref().map(RunId::as_str),
+            change.metadata.as_deref(),
+        ],
     )?;
-    for call in calls {
-        statement.execute(params![owner.as_str(), call, row])?;
+    if replaces {
+        let sql = "UPDATE sessions SET created_at = $2, last_run = $3, origin = $4, metadata = $5 WHERE num = $1";
+        let run = change.run.as_ref().map(RunId::as_str);
+        let origin = change.id_origin.as_number();
+        let (created, metadata) = (created(write, now), change.metadata.as_deref());
+        rows(
+            connection,
+            sql,
+            values![head.num, created, run, origin, metadata],
+        )?;
+        let sql = "DELETE FROM client_calls WHERE session = $1";
+        rows(connection, sql, values![head.num])?;
+    }
+    if !(is_later_write && is_recent) {
+        let sql = "UPDATE sessions SET updated_at = $2 WHERE num = $1";
+        rows(connection, sql, values![head.num, now])?;
     }
     Ok(())
-}
-
-pub(super) fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -143,7 +143,7 @@ pub(in crate::store) async fn a_session_is_read_consistently_while_it_is_written
     assert_eq!(subject.loaded(&session).await.messages.len(), 1_100);
 }
 
-pub(in crate::store) async fn short_writes_run_between_the_chunks_of_long_ones(subject: TestStore) {
+pub(in crate::store) async fn short_writes_are_made_beside_long_ones(subject: TestStore) {
     let messages = many(6_000);
     let done = std::sync::atomic::AtomicBool::new(false);
     let long = async {
@@ -154,93 +154,20 @@ pub(in crate::store) async fn short_writes_run_between_the_chunks_of_long_ones(s
     };
     let short = async {
         let mut written = 0;
-        while !done.load(std::sync::atomic::Ordering::Acquire) {
+        loop {
             subject
                 .write(&id("short"), append(written, &[user("x")]))
                 .await;
             written += 1;
+            if done.load(std::sync::atomic::Ordering::Acquire) {
+                return written;
+            }
             tokio::task::yield_now().await;
         }
-        written
     };
     let ((), written) = tokio::join!(long, short);
-    let least = subject.short_writes_between(10);
-    assert!(
-        written >= least,
-        "only {written} short writes came in between"
-    );
     assert_eq!(subject.loaded(&id("short")).await.messages.len(), written);
     assert_eq!(subject.loaded(&id("copy")).await.messages, messages);
-}
-
-/// A message whose text has this many bytes, which differ at every place.
-fn of_length(bytes: usize) -> StoredMessage {
-    let digits = (0..bytes / 8).map(|number| format!("{number:08}"));
-    StoredMessage {
-        full_text: Some(digits.clone().rev().collect()),
-        ..user(&digits.collect::<String>())
-    }
-}
-
-pub(in crate::store) async fn short_writes_run_between_the_pieces_of_a_long_message(
-    subject: TestStore,
-) {
-    /// Writes that one transaction with 2 MiB lets in between.
-    const LEAST: usize = (40 << 20) / (2 << 20);
-    let other = Owner::key("other");
-    let written = std::sync::atomic::AtomicUsize::new(0);
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let long = [of_length(20 << 20), user("end")];
-    // How many short writes of another owner are made during an operation on the long message.
-    let between =
-        async |operation: &str, least, work: std::pin::Pin<Box<dyn Future<Output = ()> + '_>>| {
-            let before = written.load(std::sync::atomic::Ordering::Acquire);
-            work.await;
-            let count = written.load(std::sync::atomic::Ordering::Acquire) - before;
-            assert!(
-                count >= least,
-                "{operation}: {count} short writes came in between"
-            );
-        };
-    let operations = async {
-        let (session, copy) = (id("long"), id("copy"));
-        let import = async {
-            subject.replace(&session, 0, append(0, &long)).await;
-        };
-        let least = |chunks| subject.short_writes_between(chunks);
-        between("import", least(LEAST), Box::pin(import)).await;
-        assert!(subject.loaded(&session).await.messages == long);
-        // Longer than one transaction: the messages before it are copied.
-        let change = subject.write(&session, append(2, &[user(&"x".repeat(3 << 20))]));
-        between("write", least(LEAST), Box::pin(change)).await;
-        let fork = async { subject.fork(&session, Some(1), &copy).await.unwrap() };
-        between("fork", 0, Box::pin(fork)).await;
-        assert!(subject.loaded(&copy).await.messages == long[..1]);
-        let replace = async {
-            subject
-                .replace(&session, 0, append(0, &[user("short")]))
-                .await;
-            subject.replace(&copy, 0, append(0, &[user("short")])).await;
-        };
-        // The message is removed together with the last session that has it.
-        between("removal", least(LEAST / 2), Box::pin(replace)).await;
-        done.store(true, std::sync::atomic::Ordering::Release);
-    };
-    let short = async {
-        while !done.load(std::sync::atomic::Ordering::Acquire) {
-            let keep = written.load(std::sync::atomic::Ordering::Acquire);
-            let lease = subject
-                .store
-                .acquire(&other, &id("short"), LONG)
-                .await
-                .unwrap();
-            let change = Arc::new(append(keep, &[user("x")]));
-            subject.store.write(lease.fence(), &change).await.unwrap();
-            written.store(keep + 1, std::sync::atomic::Ordering::Release);
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::join!(operations, short);
 }
 
 /// Drops the future after this number of polls, at once or when it is next woken; returns `None` then.

@@ -142,7 +142,7 @@ async fn a_deleted_session_leaves_no_rows() {
             "SELECT count(*) FROM messages",
             "SELECT count(*) FROM client_calls",
         ] {
-            assert_eq!(sqlite(&subject.store).count(sql).await, 0, "{sql}");
+            assert_eq!(subject.store.number(sql).await, 0, "{sql}");
         }
     }
 }

@@ -1,11 +1,8 @@
 //! Limits: no free connection, a locked file, a full disk.
 
-use std::time::Instant;
-
 use futures_util::FutureExt;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::super::super::suite::system;
 use super::*;
 
 #[tokio::test]
@@ -32,8 +29,8 @@ async fn a_read_sees_the_last_commit_while_a_write_is_under_way() {
     );
 }
 
-#[tokio::test(flavor = "current_thread")]
-async fn a_file_that_another_process_has_locked_does_not_block_the_task() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_file_that_another_process_has_locked_does_not_block_other_tasks() {
     let TestStore { store, directory } = file().await;
     let session = id("s");
     write(&store, &session, append(0, &[user("a")]))
@@ -44,24 +41,21 @@ async fn a_file_that_another_process_has_locked_does_not_block_the_task() {
     let transaction = other
         .transaction_with_behavior(TransactionBehavior::Exclusive)
         .unwrap();
-    let lease = store.acquire(&owner(), &session, LONG).await.unwrap();
-    let change = Arc::new(append(1, &[user("b")]));
-    let mut write = std::pin::pin!(store.write(lease.fence(), &change));
-    // Each poll returns at once, however long the lock is held.
-    let started = Instant::now();
+    let (writer, written) = (store.clone(), session.clone());
+    let writing =
+        tokio::spawn(async move { write(&writer, &written, append(1, &[user("b")])).await });
+    // The only worker serves other tasks while the write waits for the lock.
     for _ in 0..100 {
-        let polled = write.as_mut().now_or_never();
-        assert!(polled.is_none());
-        tokio::task::yield_now().await;
+        tokio::spawn(async {}).await.unwrap();
+        let read = tokio::spawn({
+            let (store, session) = (store.clone(), session.clone());
+            async move { loaded(&store, &session).await.messages }
+        });
+        assert_eq!(read.await.unwrap(), [user("a")]);
     }
-    assert!(
-        started.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        started.elapsed()
-    );
-    assert_eq!(loaded(&store, &session).await.messages, [user("a")]);
+    assert!(!writing.is_finished());
     drop(transaction);
-    write.await.unwrap();
+    writing.await.unwrap().unwrap();
     assert_eq!(
         loaded(&store, &session).await.messages,
         [user("a"), user("b")]
@@ -71,21 +65,9 @@ async fn a_file_that_another_process_has_locked_does_not_block_the_task() {
 #[tokio::test]
 async fn a_store_without_a_free_connection_is_an_error() {
     let TestStore { store, .. } = memory().await;
-    let (entered, running) = tokio::sync::oneshot::channel();
-    let (done, wait) = std::sync::mpsc::channel::<()>();
-    let (entered, wait) = (Mutex::new(Some(entered)), Mutex::new(wait));
-    let writer = Arc::clone(&sqlite(&store).0.writer);
-    let mut held = tokio::task::JoinSet::new();
-    held.spawn(async move {
-        writer
-            .run(Owner::server(), Executor::Thread, move |_, _| {
-                let _sent = entered.lock().take().map(|entered| entered.send(()));
-                let _ended = wait.lock().recv();
-                Ok(())
-            })
-            .await
-    });
-    running.await.unwrap();
+    let server = Owner::server();
+    let writer = &sqlite(&store).0.writer;
+    let held = writer.checkout(&server, StatementSize::Small).await;
     tokio::time::pause();
     let mut ping = std::pin::pin!(store.ping());
     assert!(ping.as_mut().now_or_never().is_none());
@@ -93,8 +75,7 @@ async fn a_store_without_a_free_connection_is_an_error() {
     let error = ping.await.unwrap_err();
     tokio::time::resume();
     assert!(matches!(error, StoreError::Failed(_)), "{error:?}");
-    drop(done);
-    held.join_next().await.unwrap().unwrap().unwrap();
+    drop(held);
     store.ping().await.unwrap();
 }
 
@@ -126,65 +107,6 @@ async fn writes_succeed_again_after_a_full_disk() {
             assert_eq!(loaded(store, &session).await.messages.len(), 1 + new.len());
             write(store, &session, append(1, &[])).await.unwrap();
         }
-        assert_eq!(
-            sqlite(store).count("SELECT count(*) FROM sessions").await,
-            1
-        );
+        assert_eq!(store.number("SELECT count(*) FROM sessions").await, 1);
     }
-}
-
-/// Keeps the only blocking thread of the runtime busy until the sender is dropped.
-fn occupy_the_thread() -> std::sync::mpsc::Sender<()> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    drop(tokio::task::spawn_blocking(move || receiver.recv()));
-    sender
-}
-
-#[test]
-fn short_statements_run_in_the_task_and_long_ones_do_not() {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime
-        .enable_all()
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        for subject in both().await {
-            let (store, session, owner) = (&subject.store, id("s"), owner());
-            let lease = store.acquire(&owner, &session, LONG).await.unwrap();
-            let few: Vec<_> = (0..60).map(|number| user(&number.to_string())).collect();
-            let occupied = occupy_the_thread();
-            let change = Arc::new(Change {
-                instructions: Some(vec![system(&"i".repeat(50_000)), system("j")]),
-                ..append(0, &few)
-            });
-            let written = store.write(lease.fence(), &change).now_or_never();
-            written.expect("short enough for the task").unwrap();
-            let read = store.load(&owner, &session).now_or_never();
-            read.expect("short enough for the task").unwrap();
-            drop(occupied);
-            // Too many rows, too many bytes, too many rows to remove.
-            let bytes = user(&"x".repeat(TASK_LIMIT.bytes));
-            for change in [
-                append(60, &vec![user("x"); 70]),
-                append(130, &[bytes]),
-                append(1, &[]),
-            ] {
-                let occupied = occupy_the_thread();
-                let change = Arc::new(change);
-                let mut write = std::pin::pin!(store.write(lease.fence(), &change));
-                assert!(write.as_mut().now_or_never().is_none());
-                drop(occupied);
-                write.await.unwrap();
-                let occupied = occupy_the_thread();
-                let mut read = std::pin::pin!(store.load(&owner, &session));
-                let at_once = read.as_mut().now_or_never();
-                assert_eq!(at_once.is_some(), change.keep == 1);
-                drop(occupied);
-                if at_once.is_none() {
-                    read.await.unwrap();
-                }
-            }
-        }
-    });
 }

@@ -1,7 +1,7 @@
 //! Records of runs after the end of the process, and damaged ones.
 
-use super::super::super::{KeyClaim, RunRecordState, StoredAnswer, StoredMessage};
-use super::super::pieces::PIECE;
+use super::super::super::answer::PART;
+use super::super::super::{KeyClaim, RunRecordState, StoredAnswer};
 use super::*;
 
 fn answer(body: Vec<u8>) -> StoredAnswer {
@@ -19,7 +19,7 @@ async fn state(store: &Store, run: &RunId) -> RunRecordState {
 
 /// The rows of a body of so many bytes.
 fn pieces(bytes: usize) -> i64 {
-    i64::try_from(bytes.div_ceil(PIECE)).unwrap()
+    i64::try_from(bytes.div_ceil(PART)).unwrap()
 }
 
 #[tokio::test]
@@ -39,11 +39,6 @@ async fn runs_of_a_process_that_is_gone_are_interrupted() {
     store.begin_run(&ended, &owner(), None).await.unwrap();
     let body = answer(vec![1; 3_000_000]);
     store.end_run(&ended, &owner(), body.clone()).await.unwrap();
-    // An answer that was being written when the process ended.
-    let unfinished = "INSERT INTO runs (num, id, owner, status, created_at) VALUES (99, 'draft-1', 'x', 'draft', 1)";
-    sqlite(&store).execute(unfinished).await;
-    let piece = "INSERT INTO run_bodies (run, seq, piece) VALUES (99, 0, x'00'), (99, 1, x'00')";
-    sqlite(&store).execute(piece).await;
     store.close().await;
 
     let url = StoreUrl::Sqlite(directory.path().join("sessions.db"));
@@ -66,53 +61,14 @@ async fn runs_of_a_process_that_is_gone_are_interrupted() {
     // A write of the same run continues it.
     store.begin_run(&running, &owner(), None).await.unwrap();
     assert_eq!(state(&store, &running).await, RunRecordState::Running);
-    // Closing waits for the removal that started at opening.
     store.close().await;
     let store = Store::open(&url).await.unwrap();
-    assert_eq!(sqlite(&store).run_rows().await[..2], [2, pieces(3_000_000)]);
+    assert_eq!(store.run_rows().await[..2], [2, pieces(3_000_000)]);
     // An interrupted run expires like an ended one.
-    sqlite(&store).age_runs(100).await;
+    store.age_runs(100).await;
     let expired = store.expire_runs(Duration::from_secs(50)).await;
     assert_eq!(expired.unwrap(), 2);
-    assert_eq!(sqlite(&store).run_rows().await[..2], [0, 0]);
-}
-
-#[tokio::test]
-async fn a_large_answer_is_written_in_short_transactions() {
-    for subject in both().await {
-        let store = &subject.store;
-        let run = RunId::fresh();
-        store.begin_run(&run, &owner(), None).await.unwrap();
-        let body = answer(vec![1; 20_000_000]);
-        store.end_run(&run, &owner(), body.clone()).await.unwrap();
-        let largest = "SELECT max(octet_length(piece)) FROM run_bodies";
-        let most = i64::try_from(PIECE).unwrap();
-        assert_eq!(sqlite(store).count(largest).await, most);
-        assert_eq!(sqlite(store).run_rows().await, [1, pieces(20_000_000), 0]);
-        let stored = store.answer(&owner(), &run).await.unwrap();
-        assert_eq!(stored, Some(body));
-    }
-}
-
-#[tokio::test]
-async fn no_row_that_is_passed_in_a_search_is_long() {
-    for subject in both().await {
-        let store = &subject.store;
-        let text = "x".repeat(3_000_000);
-        let message = StoredMessage {
-            full_text: Some(text.clone()),
-            ..user(&text)
-        };
-        let messages = [message.clone(), user("a"), message];
-        write(store, &id("s"), append(0, &messages)).await.unwrap();
-        assert!(loaded(store, &id("s")).await.messages == messages);
-        let longest =
-            "SELECT max(octet_length(json) + coalesce(octet_length(full_text), 0)) FROM messages";
-        assert!(sqlite(store).count(longest).await < 100);
-        let without_rowid = "SELECT count(*) FROM pragma_table_list
-            WHERE wr AND name IN ('run_bodies', 'message_pieces')";
-        assert_eq!(sqlite(store).count(without_rowid).await, 0);
-    }
+    assert_eq!(store.run_rows().await[..2], [0, 0]);
 }
 
 #[tokio::test]
@@ -129,12 +85,12 @@ async fn the_usage_of_answers_is_exact() {
         }
         let bytes = "SELECT coalesce(sum(bytes), 0) FROM run_usage";
         // Each has an empty list of headers.
-        assert_eq!(sqlite(store).count(bytes).await, 3_300_018);
+        assert_eq!(store.number(bytes).await, 3_300_018);
         store.delete_run(&owner(), &runs[2]).await.unwrap();
-        assert_eq!(sqlite(store).count(bytes).await, 3_000_016);
+        assert_eq!(store.number(bytes).await, 3_000_016);
         store.expire_runs(Duration::ZERO).await.unwrap();
         let rows = "SELECT count(*) FROM run_usage";
-        assert_eq!(sqlite(store).count(rows).await, 0);
+        assert_eq!(store.number(rows).await, 0);
     }
 }
 
@@ -152,7 +108,7 @@ async fn a_record_that_cannot_be_read_is_an_error() {
             "UPDATE runs SET status = 'ended', session_id = 'a b'",
             "DELETE FROM run_bodies WHERE seq = 0",
         ] {
-            assert!(sqlite(store).execute(sql).await > 0);
+            assert!(store.change_rows(sql).await > 0);
             let read = match store.run(&owner(), &run).await {
                 Ok(_) => store.answer(&owner(), &run).await.map(drop),
                 Err(error) => Err(error),
@@ -177,18 +133,18 @@ async fn the_later_writes_of_a_run_leave_the_indexed_time_for_a_while() {
             .await
             .unwrap();
         let times = "SELECT count(*) FROM sessions WHERE created_at = updated_at AND written_at > updated_at";
-        assert_eq!(sqlite(&store).count(times).await, 1);
+        assert_eq!(store.number(times).await, 1);
         // It is renewed after the interval, and by the next run.
         let aged = "UPDATE sessions SET created_at = 1, updated_at = updated_at - 10000000";
         for run in [None, Some(RunId::fresh())] {
-            sqlite(&store).execute(aged).await;
+            store.change_rows(aged).await;
             let renewed = Change {
                 run,
                 ..append(2, &[])
             };
             write(&store, &id("s"), renewed).await.unwrap();
             let times = "SELECT count(*) FROM sessions WHERE written_at = updated_at";
-            assert_eq!(sqlite(&store).count(times).await, 1);
+            assert_eq!(store.number(times).await, 1);
         }
         let shown = store.load(&owner(), &id("s")).await.unwrap().unwrap();
         assert!(shown.updated_at > 1_000);

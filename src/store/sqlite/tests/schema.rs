@@ -1,13 +1,14 @@
 //! Schemas written by other versions of the program, and damaged rows.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 
 use super::super::super::StoredMessage;
+use super::super::super::suite::sizes::check_counts;
 use super::super::super::suite::system;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 14] = [
+const CHECKSUMS: [&str; 15] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
@@ -22,6 +23,7 @@ const CHECKSUMS: [&str; 14] = [
     "a69ae23c7f08f3191d419e72223c1259f46598144835de68895471a41813ceec192fc5eaa8ad4bbe8cce6317d22eb46f",
     "87ba56b50579469afa091717980099e7d0b339784f33a4546703d147041aa5d8a88f05be8c81d32ab600e4532315cbf6",
     "2a18d461003d13e2b9d55176c4a611970965bc3b1976f490b558db5dc96f922decf188fc987faa931d5e12a5bb5dd36e",
+    "fa932c599baef9b6fbb84ce05b3b0a37302b0be7009d43a30480d3a915a3ad71c6b4d9dbb460bd2e7122afb5bf11f0e8",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -61,6 +63,7 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         (12, "conversation metadata"),
         (13, "expiry time"),
         (14, "key usage"),
+        (15, "whole messages"),
     ]
     .into_iter()
     .zip(CHECKSUMS)
@@ -106,7 +109,7 @@ async fn a_database_of_the_first_version_is_brought_up_to_date() {
     };
     assert!(stored.messages == [user("a"), long.clone()]);
     assert_eq!((stored.created_at, stored.updated_at), (5, 6));
-    sizes::check_counts(&store).await;
+    check_counts(&store).await;
     write(&store, &id("s"), append(2, &[user("b")]))
         .await
         .unwrap();
@@ -116,11 +119,9 @@ async fn a_database_of_the_first_version_is_brought_up_to_date() {
     store.fork(lease.fence(), None, &id("f")).await.unwrap();
     assert!(store.delete(lease.fence()).await.unwrap());
     assert!(loaded(&store, &id("f")).await.messages == messages);
-    sizes::check_counts(&store).await;
+    check_counts(&store).await;
     let lease = store.acquire(&owner(), &id("f"), LONG).await.unwrap();
     assert!(store.delete(lease.fence()).await.unwrap());
-    let pieces = "SELECT count(*) FROM message_pieces";
-    assert_eq!(sqlite(&store).count(pieces).await, 0);
 }
 
 /// A database of the version before instructions were rows: sessions and hidden sessions with what they have in common.
@@ -156,7 +157,7 @@ fn database_with_instruction_texts(path: &Path, long: &str) {
     }
     let short = r#"{"role":"system","content":"i"}"#;
     let long = format!(r#"{{"role":"system","content":"{long}"}}"#);
-    let hidden = write::HIDDEN;
+    let hidden = "\u{1}hidden";
     for (row, owner, session, instructions, count) in [
         (1, "alice", "none", "[]".to_owned(), 0),
         (2, "alice", "short", format!("[{short}, {short}]"), 2),
@@ -231,8 +232,8 @@ async fn instructions_of_an_older_database_become_rows() {
     assert!(fork.instructions == [short.clone(), long.clone()]);
     let damaged = store.load(&owner(), &id("damaged")).await;
     assert!(matches!(damaged, Err(StoreError::Failed(_))), "{damaged:?}");
-    sizes::check_counts(&store).await;
-    // They are shared, replaced and removed as those of a new database.
+    check_counts(&store).await;
+    // They are copied, replaced and removed as those of a new database.
     let lease = store.acquire(&owner(), &id("parent"), LONG).await.unwrap();
     store
         .fork(lease.fence(), Some(2), &id("again"))
@@ -251,20 +252,19 @@ async fn instructions_of_an_older_database_become_rows() {
         assert_eq!(stored.instructions, std::slice::from_ref(&short));
         assert_eq!(stored.messages, [user("a"), user("b")]);
     }
-    sizes::check_counts(&store).await;
+    check_counts(&store).await;
     let left = ["none", "short", "long", "own", "damaged", "again"].map(|left| (owner(), left));
     for (owner, left) in left.into_iter().chain([(bob, "fork")]) {
         let lease = store.acquire(&owner, &id(left), LONG).await.unwrap();
         assert!(store.delete(lease.fence()).await.unwrap());
-        sizes::check_counts(&store).await;
+        check_counts(&store).await;
     }
     for sql in [
         "SELECT count(*) FROM sessions",
         "SELECT count(*) FROM messages",
-        "SELECT count(*) FROM message_pieces",
         "SELECT count(*) FROM session_usage",
     ] {
-        assert_eq!(sqlite(&store).count(sql).await, 0, "{sql}");
+        assert_eq!(store.number(sql).await, 0, "{sql}");
     }
 }
 
@@ -272,8 +272,8 @@ async fn instructions_of_an_older_database_become_rows() {
 async fn a_schema_of_another_binary_is_refused() {
     let set = [
         (
-            "INSERT INTO _sqlx_migrations SELECT 15, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
-            "version 15",
+            "INSERT INTO _sqlx_migrations SELECT 16, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
+            "version 16",
         ),
         (
             "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 2",
@@ -292,12 +292,12 @@ async fn a_schema_of_another_binary_is_refused() {
         let newer = matches!(
             error,
             StoreError::NewerSchema {
-                found: 15,
-                known: 14,
+                found: 16,
+                known: 15,
                 ..
             }
         );
-        assert_eq!(newer, named == "version 15", "{error:?}");
+        assert_eq!(newer, named == "version 16", "{error:?}");
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         let text = cause.unwrap_or_else(|| error.to_string());
         assert!(text.contains(named), "{text}");
@@ -352,41 +352,15 @@ async fn a_message_that_cannot_be_read_is_an_error() {
             ),
             ("UPDATE messages SET json = '[]'", "SELECT 1 WHERE 0"),
         ] {
-            assert!(sqlite(&subject.store).execute(sql).await > 0);
+            assert!(subject.store.change_rows(sql).await > 0);
             let error = subject.store.load(&owner(), &id("s")).await.unwrap_err();
             assert!(matches!(error, StoreError::Failed(_)), "{sql}: {error:?}");
             if undo.starts_with("UPDATE") {
-                sqlite(&subject.store).execute(undo).await;
+                subject.store.change_rows(undo).await;
                 let stored = loaded(&subject.store, &id("s")).await;
                 assert_eq!(stored.instructions, instructions);
                 assert_eq!(stored.messages, messages);
             }
         }
     }
-}
-
-#[tokio::test]
-async fn hidden_rows_of_a_crash_are_removed_by_the_next_start() {
-    let (_directory, url, connection) = closed_file().await;
-    connection
-        .execute_batch(&format!(
-            "INSERT INTO sessions (id, owner, session_id, created_at, updated_at)
-             VALUES (10, '{hidden}', 'draft-1', 1, 1), (11, '{hidden}', 'deleted-11', 1, 1);
-             WITH RECURSIVE n (value) AS (SELECT 0 UNION ALL SELECT value + 1 FROM n WHERE value < 2000)
-             INSERT INTO messages (session, seq, json, hidden)
-             SELECT s.id, n.value, '{{}}', 0 FROM sessions s, n WHERE s.id >= 10;",
-            hidden = write::HIDDEN,
-        ))
-        .unwrap();
-    drop(connection);
-    let store = Store::open(&url).await.unwrap();
-    // Closing waits for the removal that started at opening.
-    store.close().await;
-    let StoreUrl::Sqlite(path) = &url else {
-        panic!()
-    };
-    let connection = Connection::open(path).unwrap();
-    let count = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
-    assert_eq!(count("SELECT count(*) FROM sessions"), 1);
-    assert_eq!(count("SELECT count(*) FROM messages"), 1);
 }

@@ -1,0 +1,379 @@
+//! Records of runs and their answers.
+
+use std::time::Duration;
+
+use super::answer::{AnswerParts, NewAnswerHead};
+use super::clock::seconds;
+use super::run::{AnswerLimits, KEY_TTL, RunRecord, RunRecordState, StoredAnswer};
+use super::sessions::session_id;
+use super::shares::StatementSize;
+use super::tx::{Row, Tx, Value, signed, unsigned, values};
+use super::{Engine, Store, StoreError, retrying};
+use crate::ids::{Owner, RunId, SessionId};
+
+/// Most answers of an owner that are looked up at once for an eviction; others follow.
+const EVICTION_BATCH: i64 = 64;
+
+/// Records a run as running. No row is returned if the id belongs to another owner.
+pub(super) const BEGIN_RUN: &str =
+    "INSERT INTO runs (id, owner, session_id, status, replica, created_at) VALUES ($1, $2, $3, 'running', $4, micros_1())
+     ON CONFLICT (id) DO UPDATE SET
+        session_id = coalesce(excluded.session_id, runs.session_id),
+        replica = CASE runs.status WHEN 'ended' THEN runs.replica ELSE excluded.replica END,
+        ended_at = CASE runs.status WHEN 'interrupted' THEN NULL ELSE runs.ended_at END,
+        status = CASE runs.status WHEN 'interrupted' THEN 'running' ELSE runs.status END
+     WHERE runs.owner = excluded.owner RETURNING 1";
+
+/// Marks a run as ended.
+macro_rules! end_run {
+    () => {
+        "UPDATE runs SET status = 'ended', ended_at = micros_1(), http_status = $3, headers = $4, bytes = $5, kept = $6
+         WHERE id = $1 AND owner = $2 AND status <> 'ended' RETURNING num"
+    };
+}
+
+impl Store {
+    /// Limits the bytes of all answers. Without this call there is no limit but that of one answer.
+    pub fn limit_answers(&self, total: u64) {
+        self.shared.answers.limit(AnswerLimits::within(total));
+    }
+
+    /// Records a run as running. A record that exists is kept: it gets the session, if one is given, and is running
+    /// again if it was interrupted. A run that has ended stays so.
+    ///
+    /// # Errors
+    /// `Exists` when the id belongs to another owner; else when the store fails.
+    ///
+    /// # Cancel safety
+    /// As [`Store::write`].
+    pub async fn begin_run(
+        &self,
+        run: &RunId,
+        owner: &Owner,
+        session: Option<&SessionId>,
+    ) -> Result<(), StoreError> {
+        let mut tx = self.single(owner, StatementSize::Small).await?;
+        self.record_run(&mut tx, run, owner, session.map(SessionId::as_str))
+            .await
+    }
+
+    pub(super) async fn record_run(
+        &self,
+        tx: &mut Tx,
+        run: &RunId,
+        owner: &Owner,
+        session: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let replica = self.engine.replica();
+        let values = values![run.as_str(), owner.as_str(), session, replica];
+        let begun = tx.row(BEGIN_RUN, values).await?;
+        begun.map(drop).ok_or(StoreError::Exists)
+    }
+
+    /// Stores the answer of a run. Without a record, or if there is already an answer, nothing is changed.
+    ///
+    /// The record of an answer of more than 64 MiB is deleted. If all answers together exceed their limit, the oldest ones
+    /// of the owner with the most bytes are deleted first, with their records. Their idempotency keys are kept.
+    ///
+    /// # Errors
+    /// When the store fails; the record is kept as it is.
+    ///
+    /// # Cancel safety
+    /// As [`Store::write`].
+    pub async fn end_run(
+        &self,
+        run: &RunId,
+        owner: &Owner,
+        answer: StoredAnswer,
+    ) -> Result<(), StoreError> {
+        let limits = self.shared.answers.limits();
+        let (head, body) = NewAnswerHead::of(answer).await?;
+        let bytes = head.bytes();
+        let size = StatementSize::of_bytes(bytes as u64);
+        if bytes > limits.answer {
+            tracing::warn!(bytes, "the answer of a run is too large to be stored");
+            let sql =
+                "DELETE FROM runs WHERE id = $1 AND owner = $2 AND status <> 'ended' RETURNING 1";
+            let mut tx = self.single(owner, StatementSize::Small).await?;
+            let values = values![run.as_str(), owner.as_str()];
+            return tx.rows(sql, values).await.map(drop);
+        }
+        let parts = AnswerParts::of(body);
+        match size {
+            StatementSize::Small => self.end(run, owner, &head, parts).await?,
+            StatementSize::Large => {
+                // The write continues if the future is dropped.
+                let (store, run, owner) = (self.clone(), run.clone(), owner.clone());
+                let writing = async move { store.end(&run, &owner, &head, parts).await };
+                let written = self.engine.tasks().spawn(writing);
+                written.await.map_err(StoreError::failed)??;
+            }
+        }
+        if self.shared.answers.count_added(bytes, self.is_shared()) {
+            self.evict_answers((owner, run), limits.total).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(
+        &self,
+        run: &RunId,
+        owner: &Owner,
+        head: &NewAnswerHead,
+        mut parts: AnswerParts,
+    ) -> Result<(), StoreError> {
+        let (id, key, bytes) = (run.as_str(), owner.as_str(), signed(head.bytes()));
+        let status = i64::from(head.status);
+        let headers = Value::any(&head.headers);
+        let size = StatementSize::of_bytes(head.bytes() as u64);
+        if let (StatementSize::Small, Engine::Postgres(_)) = (size, &self.engine) {
+            // One statement, as nearly all runs end.
+            let sql = concat!(
+                "WITH ended AS (",
+                end_run!(),
+                ") INSERT INTO run_bodies (run, seq, piece) SELECT num, 0, $7 FROM ended WHERE length($7) > 0"
+            );
+            let body = parts.next().await?.unwrap_or_default();
+            let mut tx = self.single(owner, size).await?;
+            let values = values![id, key, status, headers, bytes, head.kept, &body[..]];
+            return tx.rows(sql, values).await.map(drop);
+        }
+        let mut part = parts.next().await?;
+        let mut tx = self.begin(owner, size).await?;
+        let values = values![id, key, status, headers, bytes, head.kept];
+        let Some(mut row) = tx.row(end_run!(), values).await? else {
+            return Ok(());
+        };
+        let (num, mut seq) = (row.take::<i64>(0)?, 0_i64);
+        while let Some(piece) = part {
+            let sql = "INSERT INTO run_bodies (run, seq, piece) VALUES ($1, $2, $3)";
+            tx.rows(sql, values![num, seq, &piece[..]]).await?;
+            seq += 1;
+            part = parts.next().await?;
+        }
+        tx.commit().await
+    }
+
+    /// The record of a run, or `None` if the owner has no run with this id.
+    ///
+    /// # Errors
+    /// When the store fails or the stored data is damaged.
+    pub async fn run(&self, owner: &Owner, run: &RunId) -> Result<Option<RunRecord>, StoreError> {
+        let sql = "SELECT session_id, created_at, bytes,
+                CASE WHEN status <> 'running' THEN status WHEN replica = $3 THEN 'running'
+                     WHEN is_alive_1(replica) THEN 'elsewhere' ELSE 'interrupted' END
+            FROM runs WHERE id = $1 AND owner = $2";
+        let mut tx = self.read(owner, StatementSize::Small).await?;
+        let values = values![run.as_str(), owner.as_str(), self.engine.replica()];
+        let Some(mut row) = tx.row(sql, values).await? else {
+            return Ok(None);
+        };
+        let bytes = row.unsigned(2)?;
+        let state = match &*row.take::<String>(3)? {
+            "running" => RunRecordState::Running,
+            "elsewhere" => RunRecordState::RunningElsewhere,
+            "interrupted" => RunRecordState::Interrupted,
+            "ended" => RunRecordState::Ended { bytes },
+            other => {
+                let problem = format!("a stored run has the status {other:?}");
+                return Err(StoreError::failed(problem));
+            }
+        };
+        let session: Option<String> = row.take(0)?;
+        Ok(Some(RunRecord {
+            id: run.clone(),
+            owner: owner.clone(),
+            session_id: session.map(session_id).transpose()?,
+            created_at: seconds(row.take(1)?),
+            state,
+        }))
+    }
+
+    /// The answer of a run that has ended, or `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Store::run`].
+    pub async fn answer(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Option<StoredAnswer>, StoreError> {
+        // One statement, so that the pieces belong to the row. The row comes first.
+        let sql = "WITH head AS MATERIALIZED (
+                SELECT num, http_status, headers, bytes, kept
+                FROM runs WHERE id = $1 AND owner = $2 AND status = 'ended')
+            SELECT seq, piece, NULL, NULL, NULL, NULL FROM run_bodies WHERE run = (SELECT num FROM head)
+            UNION ALL
+            SELECT NULL, NULL, http_status, headers, bytes, kept FROM head
+            ORDER BY seq NULLS FIRST";
+        let mut tx = self.read(owner, StatementSize::Large).await?;
+        let rows = tx.rows(sql, values![run.as_str(), owner.as_str()]).await?;
+        let mut rows = rows.into_iter();
+        match rows.next() {
+            Some(head) => answer(head, rows).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Deletes the record of a run and its idempotency keys; returns whether there was a record.
+    ///
+    /// # Errors
+    /// When the store fails.
+    ///
+    /// # Cancel safety
+    /// As [`Store::write`].
+    pub async fn delete_run(&self, owner: &Owner, run: &RunId) -> Result<bool, StoreError> {
+        self.engine.make_space_to_delete().await;
+        retrying(|| async move {
+            let values = values![owner.as_str(), run.as_str()];
+            let mut tx = self.begin(owner, StatementSize::Large).await?;
+            let keys = "DELETE FROM idempotency_keys WHERE owner = $1 AND run = $2";
+            tx.rows(keys, values).await?;
+            let record = "DELETE FROM runs WHERE owner = $1 AND id = $2 RETURNING 1";
+            let deleted = tx.count(record, values).await?;
+            tx.commit().await?;
+            Ok(deleted > 0)
+        })
+        .await
+    }
+
+    /// Deletes the records of runs that ended, or were found interrupted, more than `age` ago; returns how many. Deletes
+    /// expired idempotency keys too.
+    ///
+    /// # Errors
+    /// When the store fails; some records may have been deleted.
+    ///
+    /// # Cancel safety
+    /// As [`Store::expire`].
+    pub async fn expire_runs(&self, age: Duration) -> Result<u64, StoreError> {
+        let runs = "DELETE FROM runs WHERE num IN (
+                SELECT num FROM (
+                    SELECT num, sum(bytes) OVER (ORDER BY ended_at, num) - bytes AS before FROM (
+                        SELECT num, bytes, ended_at FROM runs r
+                        WHERE r.ended_at < expiry_time_4() - $1 AND NOT (r.kept AND EXISTS (
+                            SELECT 1 FROM sessions s WHERE s.owner = r.owner AND s.session_id = r.session_id))
+                        ORDER BY ended_at, num LIMIT $2) oldest) batch
+                WHERE before < $3)
+            RETURNING 1";
+        let keys = "DELETE FROM idempotency_keys WHERE (owner, key) IN (
+                SELECT owner, key FROM idempotency_keys WHERE created_at < expiry_time_4() - $1
+                ORDER BY created_at LIMIT $2) AND $3 > 0
+            RETURNING 1";
+        self.engine.advance_expiry().await?;
+        let expired = self.delete_older(runs, age).await?;
+        self.delete_older(keys, KEY_TTL).await?;
+        Ok(expired)
+    }
+
+    /// Removes answers and idempotency keys until their total is within the limit, but not those of `written`. The oldest
+    /// answers of the owner with the most bytes go first, and keys when it has none: a request that is repeated with a lost
+    /// key runs again. A key whose run has not ended stays.
+    async fn evict_answers(
+        &self,
+        (owner, written): (&Owner, &RunId),
+        most: u64,
+    ) -> Result<(), StoreError> {
+        let _alone = self.shared.answers.evicting.lock().await;
+        loop {
+            let evicted = retrying(|| self.evict_some_answers((owner, written), most));
+            if !evicted.await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes some answers or keys; returns whether there may be more to remove.
+    async fn evict_some_answers(
+        &self,
+        (owner, written): (&Owner, &RunId),
+        most: u64,
+    ) -> Result<bool, StoreError> {
+        let sql =
+            "SELECT owner, bytes + answers * $1 AS weight FROM run_usage ORDER BY weight DESC";
+        let mut tx = self.begin(owner, StatementSize::Large).await?;
+        let rows = tx.rows(sql, values![signed(AnswerLimits::ROW)]).await?;
+        let usages = rows
+            .into_iter()
+            .map(|mut row| Ok((row.take::<String>(0)?, unsigned(row.take(1)?))));
+        let usages = usages.collect::<Result<Vec<_>, StoreError>>()?;
+        let total = usages.iter().map(|(_, bytes)| bytes).sum();
+        self.shared.answers.measured(total);
+        if total <= most {
+            return Ok(false);
+        }
+        for (index, (heaviest, bytes)) in usages.iter().enumerate() {
+            let next = usages.get(index + 1).map_or(0, |(_, bytes)| *bytes);
+            // Until it is no longer the heaviest.
+            let excess = (total - most).min(bytes.saturating_sub(next).saturating_add(1));
+            let mut evicted = evict_answers_of(&mut tx, heaviest, written, excess).await?;
+            if evicted == 0 {
+                evicted = evict_keys_of(&mut tx, heaviest, written, excess).await?;
+            }
+            if evicted > 0 {
+                tx.commit().await?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Removes the oldest answers of an owner, about as many as have `excess` bytes; returns how many.
+async fn evict_answers_of(
+    tx: &mut Tx,
+    owner: &str,
+    written: &RunId,
+    excess: u64,
+) -> Result<u64, StoreError> {
+    let sql = "SELECT num, bytes FROM runs WHERE owner = $1 AND status = 'ended' AND id <> $2 ORDER BY ended_at LIMIT $3";
+    let values = values![owner, written.as_str(), EVICTION_BATCH];
+    let (mut freed, mut evicted) = (0_u64, 0);
+    for mut row in tx.rows(sql, values).await? {
+        if freed >= excess {
+            break;
+        }
+        let sql = "DELETE FROM runs WHERE num = $1 RETURNING 1";
+        evicted += tx.count(sql, values![row.take::<i64>(0)?]).await?;
+        freed += row.unsigned(1)? + AnswerLimits::ROW;
+    }
+    Ok(evicted)
+}
+
+/// Removes the oldest keys of an owner, about as many as have `excess` bytes; returns how many.
+async fn evict_keys_of(
+    tx: &mut Tx,
+    owner: &str,
+    written: &RunId,
+    excess: u64,
+) -> Result<u64, StoreError> {
+    let sql = "DELETE FROM idempotency_keys WHERE (owner, key) IN (
+            SELECT k.owner, k.key FROM idempotency_keys k
+            WHERE k.owner = $1 AND k.recorded AND k.run <> $2 AND NOT EXISTS (
+                SELECT 1 FROM runs r WHERE r.id = k.run AND r.owner = k.owner AND r.status <> 'ended')
+            ORDER BY k.created_at LIMIT $3)
+        RETURNING 1";
+    let keys = signed(excess / AnswerLimits::ROW + 1);
+    tx.count(sql, values![owner, written.as_str(), keys]).await
+}
+
+fn answer(mut head: Row, pieces: impl Iterator<Item = Row>) -> Result<StoredAnswer, StoreError> {
+    let headers: String = head.take(3)?;
+    let length = usize::try_from(head.unsigned(4)?).unwrap_or(usize::MAX);
+    let length = length.saturating_sub(headers.len());
+    let mut body = Vec::with_capacity(length.min(AnswerLimits::ANSWER));
+    for mut piece in pieces {
+        body.extend_from_slice(&piece.take::<bytes::Bytes>(1)?);
+    }
+    if body.len() != length {
+        let stored = body.len();
+        let problem = format!("{stored} bytes of a stored answer of {length} bytes are there");
+        return Err(StoreError::failed(problem));
+    }
+    let status = u16::try_from(head.take::<i64>(2)?).map_err(StoreError::failed)?;
+    Ok(StoredAnswer {
+        status,
+        headers: serde_json::from_str(&headers).map_err(StoreError::failed)?,
+        body: body.into(),
+        kept: head.take(5)?,
+    })
+}

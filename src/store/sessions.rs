@@ -1,0 +1,426 @@
+//! Reads, forks and deletions of sessions.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::clock::{micros, seconds};
+use super::lease::Fence;
+use super::limits::Growth;
+use super::record::{SessionHead, SessionPage, SessionSummary, StoredMessage, StoredSession};
+use super::shares::StatementSize;
+use super::tx::{Row, Value, signed, unsigned, values};
+use super::waiting::WaitingTurn;
+use super::{Engine, Store, StoreError, retrying};
+use crate::ids::{Owner, RunId, SessionId};
+use crate::openai::message::Message;
+use crate::polling::{LONG_BYTES, block_in_place_if};
+
+/// Most entries of one page; others are on the next one.
+/// Tried by `suite::lists::pages_cover_all_sessions_once_last_written_first`.
+const MAX_PAGE: usize = 1000;
+/// Number of the first instruction. The others follow it; the first message has the number 0.
+pub(super) const INSTRUCTIONS_START: i64 = -(1 << 32);
+/// Weight of a message besides its bytes, where the size of a read is estimated.
+const MESSAGE_WEIGHT: u64 = 1024;
+/// Most rows that are deleted in one transaction; others follow.
+/// Tried by `suite::keys::keys_expire`.
+const BATCH: i64 = 500;
+/// Most bytes that are deleted in one transaction, but for a single row; others follow.
+const BATCH_BYTES: i64 = 64 * 1024 * 1024;
+
+/// The bytes of a row of `messages`.
+macro_rules! message_bytes {
+    () => {
+        "octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
+         + coalesce(octet_length(sources), 0)"
+    };
+}
+
+pub(super) use message_bytes;
+
+/// Deletes the sessions of a condition that were last written before a time, the oldest ones first.
+macro_rules! expired {
+    ($condition:literal) => {
+        concat!(
+            "DELETE FROM sessions WHERE num IN (
+                SELECT num FROM (
+                    SELECT num, sum(bytes) OVER (ORDER BY updated_at, num) - bytes AS before FROM (
+                        SELECT num, bytes, updated_at FROM sessions
+                        WHERE ",
+            $condition,
+            " AND updated_at < expiry_time_4() - $1 ORDER BY updated_at, num LIMIT $2) oldest) batch
+                WHERE before < $3)
+            RETURNING 1"
+        )
+    };
+}
+
+impl Store {
+    /// A whole session, or `None` if the owner has no session with this id.
+    ///
+    /// # Errors
+    /// When the store fails or the stored data is damaged.
+    pub async fn load(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<StoredSession>, StoreError> {
+        // One statement, so that the messages belong to the row. The row comes first.
+        let sql = "WITH head AS MATERIALIZED (
+                SELECT num, created_at, updated_at, written_at, instruction_count, message_count, last_run, metadata
+                FROM sessions WHERE owner = $1 AND session_id = $2)
+            SELECT seq, json, hidden, view, full_text, sources, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            FROM messages WHERE session = (SELECT num FROM head)
+            UNION ALL
+            SELECT NULL, NULL, NULL, NULL, NULL, NULL, created_at, updated_at, written_at, instruction_count, message_count,
+                   last_run, metadata
+            FROM head
+            ORDER BY seq NULLS FIRST";
+        let size = match &self.engine {
+            Engine::Sqlite(_) => match self.head(owner, id).await? {
+                None => return Ok(None),
+                Some(head) => {
+                    let rows = (head.messages as u64).saturating_mul(MESSAGE_WEIGHT);
+                    StatementSize::of_bytes(head.bytes.saturating_add(rows))
+                }
+            },
+            Engine::Postgres(_) => StatementSize::Large,
+        };
+        let mut tx = self.read(owner, size).await?;
+        let rows = tx.rows(sql, values![owner.as_str(), id.as_str()]).await?;
+        drop(tx);
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let long = rows.len() > LONG_BYTES / 1024 || size == StatementSize::Large;
+        block_in_place_if(long, || assembled(rows)).map(Some)
+    }
+
+    /// What is known of a session without its messages; `None` if the owner has no session with this id.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn head(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<SessionHead>, StoreError> {
+        let sql = "SELECT created_at, updated_at, written_at, bytes, message_count - instruction_count, metadata
+            FROM sessions WHERE owner = $1 AND session_id = $2";
+        let mut tx = self.read(owner, StatementSize::Small).await?;
+        let row = tx.row(sql, values![owner.as_str(), id.as_str()]).await?;
+        row.map(|mut row| {
+            Ok(SessionHead {
+                created_at: seconds(row.take(0)?),
+                updated_at: written(&mut row, 1)?,
+                bytes: row.unsigned(3)?,
+                messages: usize::try_from(row.unsigned(4)?).unwrap_or(usize::MAX),
+                metadata: row.take(5)?,
+            })
+        })
+        .transpose()
+    }
+
+    /// A page of the owner's sessions after the session `after`, last written first; at most 1000.
+    ///
+    /// # Errors
+    /// `NotFound` when the owner has no session `after`; else when the store fails.
+    pub async fn list(
+        &self,
+        owner: &Owner,
+        limit: usize,
+        after: Option<&SessionId>,
+    ) -> Result<SessionPage, StoreError> {
+        let limit = limit.min(MAX_PAGE);
+        let mut tx = self.read(owner, StatementSize::Large).await?;
+        // Sorts before every session.
+        let mut from = (i64::MAX, i64::MAX);
+        if let Some(after) = after {
+            let sql = "SELECT updated_at, num FROM sessions WHERE owner = $1 AND session_id = $2";
+            let row = tx.row(sql, values![owner.as_str(), after.as_str()]).await?;
+            let mut row = row.ok_or(StoreError::NotFound)?;
+            from = (row.take(0)?, row.take(1)?);
+        }
+        let sql = "SELECT session_id, created_at, updated_at, written_at, message_count, title, last_run FROM sessions
+            WHERE owner = $1 AND (updated_at, num) < ($2, $3) ORDER BY updated_at DESC, num DESC LIMIT $4";
+        // One more row than the limit shows whether there are more.
+        let most = signed(limit + 1);
+        let rows = tx
+            .rows(sql, values![owner.as_str(), from.0, from.1, most])
+            .await?;
+        drop(tx);
+        let has_more = rows.len() > limit;
+        let entries = rows.into_iter().take(limit).map(summary);
+        let mut data = entries.collect::<Result<Vec<_>, _>>()?;
+        self.engine.mark_leased(owner, &mut data).await?;
+        Ok(SessionPage { data, has_more })
+    }
+
+    /// The turn that waits for the result of this client call: a stored session, or an unstored turn that has not
+    /// expired.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting_turn(
+        &self,
+        owner: &Owner,
+        call_id: &str,
+    ) -> Result<Option<WaitingTurn>, StoreError> {
+        if let Some(turn) = self.shared.waiting.lock().get(owner, call_id) {
+            return Ok(Some(WaitingTurn::Unstored(turn.clone())));
+        }
+        let sql = "SELECT s.session_id FROM client_calls c JOIN sessions s ON s.num = c.session
+            WHERE c.owner = $1 AND c.call_id = $2";
+        let mut tx = self.read(owner, StatementSize::Small).await?;
+        let row = tx
+            .row(sql, values![owner.as_str(), Value::any(call_id)])
+            .await?;
+        let found = row.map(|mut row| session_id(row.take(0)?)).transpose()?;
+        Ok(found.map(WaitingTurn::Stored))
+    }
+
+    /// Copies the messages before the index `before_message`, or all. The index counts instructions and messages together.
+    ///
+    /// Pending client calls stay assigned to the source session. Both sessions use the same files.
+    ///
+    /// # Errors
+    /// `LeaseLost`, `NotFound`, `Exists` when the new id is taken, `PastEnd`, `SessionTooLarge`, `Full`; else when the
+    /// store fails.
+    ///
+    /// # Cancel safety
+    /// As [`Store::write`].
+    pub async fn fork(
+        &self,
+        source: &Fence,
+        before_message: Option<usize>,
+        new_id: &SessionId,
+    ) -> Result<SessionSummary, StoreError> {
+        self.with_room(&source.owner, new_id, |room| {
+            retrying(move || self.try_fork(source, before_message, new_id, room))
+        })
+        .await
+    }
+
+    /// Makes a fork if it adds no more than `room` bytes. Else the inner error is what it would add.
+    async fn try_fork(
+        &self,
+        source: &Fence,
+        before_message: Option<usize>,
+        new_id: &SessionId,
+        room: u64,
+    ) -> Result<Result<SessionSummary, u64>, StoreError> {
+        let (owner, new) = (source.owner.as_str(), new_id.as_str());
+        let mut tx = self.begin(&source.owner, StatementSize::Large).await?;
+        tx.check_lease(source).await?;
+        // Locks the row, and changes nothing.
+        let sql = "UPDATE sessions SET written_at = written_at WHERE owner = $1 AND session_id = $2
+            RETURNING num, instruction_count, message_count, coalesce(octet_length(metadata), 0), micros_1()";
+        let head = tx.row(sql, values![owner, source.id.as_str()]).await?;
+        let mut head = head.ok_or(StoreError::NotFound)?;
+        let (row, instructions, total): (i64, i64, i64) =
+            (head.take(0)?, head.take(1)?, head.take(2)?);
+        let (metadata, now): (i64, i64) = (head.take(3)?, head.take(4)?);
+        let sql = "SELECT 1 FROM sessions WHERE owner = $1 AND session_id = $2";
+        if tx.row(sql, values![owner, new]).await?.is_some() {
+            return Err(StoreError::Exists);
+        }
+        let messages = before_message.map_or(total, signed);
+        if messages > total {
+            let messages = unsigned(total);
+            return Err(StoreError::PastEnd { messages });
+        }
+        let instructions = instructions.min(messages);
+        let ends = [INSTRUCTIONS_START + instructions, messages - instructions];
+        let sql = concat!(
+            "SELECT CAST(coalesce(sum(",
+            message_bytes!(),
+            "), 0) AS bigint), CAST(coalesce(sum(octet_length(json)) FILTER (WHERE seq < 0), 0) AS bigint)
+             FROM messages WHERE session = $1 AND (seq < $2 OR seq >= 0 AND seq < $3)"
+        );
+        let mut sums = tx.one(sql, values![row, ends[0], ends[1]]).await?;
+        let (bytes, instruction_bytes): (i64, i64) = (sums.take(0)?, sums.take(1)?);
+        let bytes = bytes + metadata;
+        let after = unsigned(bytes);
+        let before = None;
+        self.check_session(Growth { before, after })?;
+        if after > room {
+            return Ok(Err(after));
+        }
+        let sql = "INSERT INTO sessions (owner, session_id, instruction_count, instruction_bytes, message_count, bytes,
+                                         title_seq, title, created_at, updated_at, metadata)
+            SELECT owner, $2, $3, $4, $5, $6, CASE WHEN title_seq < $7 THEN title_seq END,
+                   CASE WHEN title_seq < $7 THEN title END, $8, $8, metadata
+            FROM sessions WHERE num = $1
+            ON CONFLICT (owner, session_id) DO NOTHING RETURNING num, title";
+        let made = tx
+            .row(
+                sql,
+                values![
+                    row,
+                    new,
+                    instructions,
+                    instruction_bytes,
+                    messages,
+                    bytes,
+                    ends[1],
+                    now
+                ],
+            )
+            .await?;
+        let mut made = made.ok_or(StoreError::Exists)?;
+        let copy: i64 = made.take(0)?;
+        let sql = "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
+            SELECT $2, seq, json, hidden, view, full_text, sources FROM messages
+            WHERE session = $1 AND (seq < $3 OR seq >= 0 AND seq < $4)";
+        tx.rows(sql, values![row, copy, ends[0], ends[1]]).await?;
+        let sql = "INSERT INTO session_files (session, file) SELECT $2, file FROM session_files WHERE session = $1";
+        tx.rows(sql, values![row, copy]).await?;
+        tx.commit().await?;
+        self.shared.sessions.count_added(after);
+        Ok(Ok(SessionSummary {
+            id: new_id.clone(),
+            created_at: seconds(now),
+            updated_at: seconds(now),
+            message_count: unsigned(messages),
+            title: made.take(1)?,
+            running: false,
+            last_run: None,
+        }))
+    }
+
+    /// Deletes a session and the rows of the files that only it uses; returns whether it existed.
+    ///
+    /// # Errors
+    /// `LeaseLost`; else when the store fails.
+    pub async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
+        let sql = "DELETE FROM sessions WHERE owner = $1 AND session_id = $2 RETURNING 1";
+        let (owner, id) = (fence.owner.as_str(), fence.id.as_str());
+        self.engine.make_space_to_delete().await;
+        retrying(|| async move {
+            let mut tx = self.begin(&fence.owner, StatementSize::Large).await?;
+            tx.check_lease(fence).await?;
+            let deleted = tx.count(sql, values![owner, id]).await?;
+            tx.commit().await?;
+            Ok(deleted > 0)
+        })
+        .await
+    }
+
+    /// Deletes the sessions that were last written more than `ttl` ago, for nameless ones `nameless_ttl`; returns how
+    /// many. `None` keeps the sessions.
+    ///
+    /// # Errors
+    /// When the store fails; some sessions may have been deleted.
+    ///
+    /// # Cancel safety
+    /// Sessions are deleted in batches, so that other writes can run in between. If the future is dropped, the next
+    /// call deletes the rest.
+    pub async fn expire(
+        &self,
+        ttl: Option<Duration>,
+        nameless_ttl: Option<Duration>,
+    ) -> Result<u64, StoreError> {
+        self.engine.make_space_to_delete().await;
+        self.engine.advance_expiry().await?;
+        let mut expired = 0;
+        if let Some(ttl) = ttl {
+            expired += self.delete_older(expired!("origin <> 1"), ttl).await?;
+        }
+        if let Some(ttl) = nameless_ttl {
+            expired += self.delete_older(expired!("origin = 1"), ttl).await?;
+        }
+        self.engine.keep_reserve();
+        Ok(expired)
+    }
+
+    /// Repeats a statement that deletes a batch of what is older than `age`, until nothing is; returns how much was deleted.
+    pub(super) async fn delete_older(
+        &self,
+        sql: &'static str,
+        age: Duration,
+    ) -> Result<u64, StoreError> {
+        let mut total = 0;
+        loop {
+            let mut tx = self.single(&Owner::server(), StatementSize::Large).await?;
+            let deleted = tx
+                .count(sql, values![micros(age), BATCH, BATCH_BYTES])
+                .await?;
+            if deleted == 0 {
+                return Ok(total);
+            }
+            total += deleted;
+        }
+    }
+}
+
+/// The later one of the indexed and the exact time of the last write.
+fn written(row: &mut Row, index: usize) -> Result<i64, StoreError> {
+    let (indexed, exact): (i64, i64) = (row.take(index)?, row.take(index + 1)?);
+    Ok(seconds(indexed.max(exact)))
+}
+
+/// The session of the rows that [`Store::load`] reads, the head first.
+fn assembled(rows: Vec<Row>) -> Result<StoredSession, StoreError> {
+    let missing = |seq: i64| StoreError::failed(format!("the stored message {seq} is missing"));
+    let mut rows = rows.into_iter();
+    let mut head = rows.next().ok_or_else(|| missing(0))?;
+    let last_run: Option<String> = head.take(11)?;
+    let mut session = StoredSession {
+        created_at: seconds(head.take(6)?),
+        updated_at: written(&mut head, 7)?,
+        last_run: last_run.as_deref().map(run_id).transpose()?,
+        metadata: head.take(12)?,
+        ..StoredSession::default()
+    };
+    let (instructions, total): (i64, i64) = (head.take(9)?, head.take(10)?);
+    let places =
+        (INSTRUCTIONS_START..INSTRUCTIONS_START + instructions).chain(0..total - instructions);
+    for seq in places {
+        let mut row = rows.next().ok_or_else(|| missing(seq))?;
+        if row.take::<i64>(0)? != seq {
+            return Err(missing(seq));
+        }
+        let message = stored_message(&mut row, seq)?;
+        match seq < 0 {
+            true => session.instructions.push(message.message),
+            false => session.messages.push(message),
+        }
+    }
+    Ok(session)
+}
+
+fn stored_message(row: &mut Row, seq: i64) -> Result<StoredMessage, StoreError> {
+    let wrong = |error: String| StoreError::failed(format!("stored message {seq} {error}"));
+    let json: Bytes = row.take(1)?;
+    let text = std::str::from_utf8(&json).map_err(|_| wrong("is not UTF-8".to_owned()))?;
+    Ok(StoredMessage {
+        message: Message::parse_shared(text, json.clone()).map_err(wrong)?,
+        hidden: row.take(2)?,
+        view: row.json(3)?,
+        full_text: row.take(4)?,
+        sources: row.json(5)?.unwrap_or_default(),
+    })
+}
+
+fn summary(mut row: Row) -> Result<SessionSummary, StoreError> {
+    let last_run: Option<String> = row.take(6)?;
+    Ok(SessionSummary {
+        id: session_id(row.take(0)?)?,
+        created_at: seconds(row.take(1)?),
+        updated_at: written(&mut row, 2)?,
+        message_count: row.unsigned(4)?,
+        title: row.take(5)?,
+        running: false,
+        last_run: last_run.as_deref().map(run_id).transpose()?,
+    })
+}
+
+pub(super) fn session_id(text: String) -> Result<SessionId, StoreError> {
+    SessionId::try_from(text).map_err(StoreError::failed)
+}
+
+/// The id of a run from its text in the store, which has no prefix.
+pub(super) fn run_id(text: &str) -> Result<RunId, StoreError> {
+    RunId::parse(&format!("chatcmpl-{text}")).map_err(StoreError::failed)
+}
