@@ -16,9 +16,11 @@ mod engine;
 mod error;
 mod file;
 mod files;
+mod fork;
 mod keys;
 mod lease;
 mod limits;
+#[cfg_attr(not(feature = "postgres"), path = "store/no_postgres.rs")]
 mod postgres;
 mod record;
 mod replica;
@@ -39,7 +41,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-pub use self::accounts::{Account, Reservation};
+pub use self::accounts::{Account, AccountReservation};
 pub use self::backup::{BackupCounts, BackupError, StoreBackup};
 pub use self::check::{check, check_directory};
 pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};

@@ -15,7 +15,7 @@ pub enum Account {
 /// An amount that is reserved. It counts until it is settled, or until the process that reserved it has ended.
 #[derive(Debug)]
 #[must_use = "an amount counts until it is settled"]
-pub struct Reservation {
+pub struct AccountReservation {
     num: i64,
     owner: Owner,
     account: Account,
@@ -43,7 +43,7 @@ impl Store {
         account: Account,
         amount: i64,
         limit: i64,
-    ) -> Result<Option<Reservation>, StoreError> {
+    ) -> Result<Option<AccountReservation>, StoreError> {
         // Locks the account: one reservation is made after the other.
         let lock = "INSERT INTO accounts (owner, account, amount) VALUES ($1, $2, 0)
             ON CONFLICT (owner, account) DO UPDATE SET amount = accounts.amount RETURNING amount";
@@ -64,7 +64,7 @@ impl Store {
             let num = tx.one(insert, values).await?.take(0)?;
             tx.commit().await?;
             let owner = owner.clone();
-            Ok(Some(Reservation {
+            Ok(Some(AccountReservation {
                 num,
                 owner,
                 account,
@@ -77,12 +77,16 @@ impl Store {
     ///
     /// # Errors
     /// When the store fails; the amount stays reserved.
-    pub async fn settle(&self, reservation: Reservation, used: i64) -> Result<i64, StoreError> {
+    pub async fn settle(
+        &self,
+        reservation: AccountReservation,
+        used: i64,
+    ) -> Result<i64, StoreError> {
         let end = "DELETE FROM reservations WHERE num = $1 RETURNING 1";
         let add = "UPDATE accounts SET amount = amount + $3 WHERE owner = $1 AND account = $2 RETURNING amount";
         let reservation = &reservation;
         retrying(|| async move {
-            let Reservation {
+            let AccountReservation {
                 num,
                 owner,
                 account,

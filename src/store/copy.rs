@@ -5,28 +5,19 @@
 //! compared. The table `store_copy` of the target says from which store it is a copy. Until the copy is complete and checked,
 //! no process serves from the target.
 
+mod side;
 mod tables;
 
 use futures_util::future::BoxFuture;
 
+use self::side::{CopySource, Unserved};
 use self::tables::{CopiedTable, RunningDigest, TABLES, TableDigest};
-use super::clock::ExpiryTime;
 use super::engine::Engine;
-use super::postgres::{CopyLock, Postgres};
+use super::postgres::Postgres;
 use super::shares::StatementSize;
-use super::tx::{Tx, values};
+use super::tx::Tx;
 use super::{PostgresUrl, Store, StoreError, StoreUrl};
 use crate::ids::Owner;
-
-/// The source as a target remembers it.
-#[derive(Debug)]
-struct CopySource {
-    name: String,
-    secret: [u8; 32],
-    expiry: ExpiryTime,
-    /// Changes with every use of the source.
-    state: String,
-}
 
 /// What a copy is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,14 +105,6 @@ pub enum CopyError {
     /// The target failed.
     #[error("cannot write the target; start the same copy again to go on with it")]
     Target(#[from] StoreError),
-}
-
-/// A store that nobody serves from.
-struct Unserved {
-    store: Store,
-    location: String,
-    /// Keeps other copies out.
-    _lock: Option<CopyLock>,
 }
 
 /// Copies a store into another one, or goes on with that. `report` is called after each batch.
@@ -212,7 +195,11 @@ pub(super) async fn copy_snapshot(url: &PostgresUrl, target: &Store) -> Result<(
     let (described, totals) = describe(&source, &mut from).await?;
     target.take_identity(&described).await?;
     for (table, total) in totals {
-        copy_table(&mut from, target, table, total, &mut |_| {}).await?;
+        let copied = copy_table(&mut from, target, table, total, &mut |_| {}).await;
+        copied.map_err(|error| match error {
+            CopyError::Source(error) | CopyError::Target(error) => error,
+            other => StoreError::failed(other),
+        })?;
     }
     drop(from);
     source.close().await;
@@ -249,13 +236,10 @@ async fn copy_table(
     table: &'static CopiedTable,
     total: u64,
     report: &mut (dyn FnMut(CopyProgress) + Send),
-) -> Result<(), CopyErrorSide> {
-    let mut to = target.snapshot().await.map_err(CopyErrorSide::Target)?;
-    let mut last = table
-        .last_key(&mut to)
-        .await
-        .map_err(CopyErrorSide::Target)?;
-    let mut done = table.count(&mut to).await.map_err(CopyErrorSide::Target)?;
+) -> Result<(), CopyError> {
+    let mut to = target.snapshot().await?;
+    let mut last = table.last_key(&mut to).await?;
+    let mut done = table.count(&mut to).await?;
     drop(to);
     loop {
         report(CopyProgress {
@@ -265,7 +249,7 @@ async fn copy_table(
             total,
         });
         let rows = table.batch(from, last.as_ref()).await;
-        let rows = rows.map_err(CopyErrorSide::Source)?;
+        let rows = rows.map_err(CopyError::Source)?;
         let Some(newest) = rows.last() else {
             return Ok(());
         };
@@ -274,32 +258,9 @@ async fn copy_table(
             table.insert(&mut to, &rows).await?;
             to.commit().await
         };
-        inserted.await.map_err(CopyErrorSide::Target)?;
+        inserted.await?;
         done += rows.len() as u64;
         last = Some(table.key_of(newest));
-    }
-}
-
-/// Which side of a copy failed.
-enum CopyErrorSide {
-    Source(StoreError),
-    Target(StoreError),
-}
-
-impl From<CopyErrorSide> for CopyError {
-    fn from(error: CopyErrorSide) -> Self {
-        match error {
-            CopyErrorSide::Source(error) => Self::Source(error),
-            CopyErrorSide::Target(error) => Self::Target(error),
-        }
-    }
-}
-
-impl From<CopyErrorSide> for StoreError {
-    fn from(error: CopyErrorSide) -> Self {
-        match error {
-            CopyErrorSide::Source(error) | CopyErrorSide::Target(error) => error,
-        }
     }
 }
 
@@ -325,153 +286,5 @@ async fn digest(
         rows.iter().for_each(|row| digest.add(row));
         done += rows.len() as u64;
         last = Some(table.key_of(newest));
-    }
-}
-
-impl Unserved {
-    async fn open(url: &StoreUrl) -> Result<Self, CopyError> {
-        let (engine, lock) = match url {
-            StoreUrl::Postgres(url) => {
-                let (postgres, lock) = Box::pin(Postgres::lock_for_copy(url)).await?;
-                (Engine::Postgres(postgres), Some(lock))
-            }
-            StoreUrl::Sqlite(_) | StoreUrl::Memory => {
-                let engine = Engine::open(url).await.map_err(|error| match error {
-                    StoreError::InUse { path } => CopyError::TargetInUse {
-                        location: path.display().to_string(),
-                    },
-                    other => CopyError::Target(other),
-                });
-                (engine?, None)
-            }
-        };
-        Ok(Self {
-            store: Store::of(engine),
-            location: url.to_string(),
-            _lock: lock,
-        })
-    }
-
-    /// Whether a process serves from the store.
-    async fn is_served(&self) -> Result<bool, StoreError> {
-        match &self.store.engine {
-            // Its lock is held.
-            Engine::Sqlite(_) => Ok(false),
-            Engine::Postgres(postgres) => Box::pin(postgres.is_served()).await,
-        }
-    }
-
-    /// Notes that a copy begins, or checks that it can go on.
-    async fn begin(&self, source: &CopySource) -> Result<(), CopyError> {
-        let location = || self.location.clone();
-        let store = &self.store;
-        let mut tx = store.read(&Owner::server(), StatementSize::Small).await?;
-        let noted = "SELECT name, state, finished FROM store_copy";
-        let is_new = match tx.row(noted, &[]).await? {
-            Some(mut row) => {
-                let (name, state): (String, String) = (row.take(0)?, row.take(1)?);
-                if name != source.name {
-                    return Err(CopyError::OtherData {
-                        location: location(),
-                    });
-                }
-                if row.take(2)? {
-                    return Err(CopyError::Finished {
-                        location: location(),
-                    });
-                }
-                if state != source.state {
-                    return Err(CopyError::SourceChanged {
-                        location: location(),
-                    });
-                }
-                false
-            }
-            None => {
-                for table in TABLES {
-                    if table.count(&mut tx).await? > 0 {
-                        return Err(CopyError::OtherData {
-                            location: location(),
-                        });
-                    }
-                }
-                true
-            }
-        };
-        drop(tx);
-        let server = Owner::server();
-        if is_new {
-            let mut tx = store.begin(&server, StatementSize::Small).await?;
-            let note = "INSERT INTO store_copy (name, state) VALUES ($1, $2)";
-            tx.rows(note, values![&*source.name, &*source.state])
-                .await?;
-            tx.commit().await?;
-            store.take_identity(source).await?;
-        }
-        // After the note, which a process that starts looks for after it has its row.
-        if self.is_served().await? {
-            if is_new {
-                let mut tx = store.single(&server, StatementSize::Small).await?;
-                tx.rows("DELETE FROM store_copy", &[]).await?;
-            }
-            return Err(CopyError::TargetInUse {
-                location: location(),
-            });
-        }
-        Ok(())
-    }
-}
-
-impl Store {
-    pub(super) fn of(engine: Engine) -> Self {
-        let shared = std::sync::Arc::default();
-        Self { engine, shared }
-    }
-
-    /// Fails while a copy into the store is not complete.
-    pub(super) async fn refuse_unfinished(&self, location: &str) -> Result<(), StoreError> {
-        let find = "SELECT 1 FROM store_copy WHERE NOT finished";
-        let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
-        match tx.row(find, &[]).await? {
-            None => Ok(()),
-            Some(_) => Err(StoreError::failed(format!(
-                "a store is being copied into {location}; finish that with the same `loopwright store copy` as before"
-            ))),
-        }
-    }
-
-    /// Takes the identity of another store: names of stored contents and ids of chats are derived from it.
-    async fn take_identity(&self, source: &CopySource) -> Result<(), StoreError> {
-        let sql = "UPDATE store_identity SET name = $1, secret = $2";
-        let mut tx = self.single(&Owner::server(), StatementSize::Small).await?;
-        tx.rows(sql, values![&*source.name, &source.secret[..]])
-            .await?;
-        drop(tx);
-        self.engine.set_expiry_time(source.expiry).await
-    }
-
-    /// Statements that see the store as it is at one moment, where others may write it meanwhile.
-    async fn snapshot(&self) -> Result<Tx, StoreError> {
-        match &self.engine {
-            Engine::Sqlite(_) => self.read(&Owner::server(), StatementSize::Small).await,
-            Engine::Postgres(postgres) => Box::pin(postgres.snapshot()).await.map(Tx::Postgres),
-        }
-    }
-
-    /// Notes that a copy is complete, so that processes may use the store.
-    async fn finish_copy(&self) -> Result<(), StoreError> {
-        let mut tx = self.begin(&Owner::server(), StatementSize::Small).await?;
-        if let Tx::Postgres(_) = &tx {
-            for table in TABLES.iter().filter(|table| table.generated) {
-                let sql = format!(
-                    "SELECT setval(pg_get_serial_sequence('{0}', 'num'), coalesce((SELECT max(num) FROM {0}), 0) + 1, false)",
-                    table.name
-                );
-                tx.dynamic(&sql, &[]).await?;
-            }
-        }
-        tx.rows("UPDATE store_copy SET finished = true", &[])
-            .await?;
-        tx.commit().await
     }
 }

@@ -8,7 +8,7 @@ use super::file::{
 };
 use super::sessions::session_id;
 use super::shares::StatementSize;
-use super::tx::{Row, Tx, Value, signed, values};
+use super::tx::{Row, SqlValue, Tx, signed, values};
 use super::{Store, StoreError, retrying};
 use crate::ids::{FileId, Owner, SessionId};
 
@@ -301,12 +301,12 @@ async fn insert(tx: &mut Tx, file: &FileRecord) -> Result<bool, StoreError> {
                 file.id.as_str(),
                 file.owner.as_str(),
                 file.bound || file.session.is_some(),
-                Value::any(&file.name),
-                Value::any(&file.mime_type),
+                SqlValue::any(&file.name),
+                SqlValue::any(&file.mime_type),
                 signed(file.bytes),
                 file.purpose.as_str(),
-                Value::AnyText(file.tool.as_deref()),
-                Value::Integer(file.round.map(i64::from)),
+                SqlValue::AnyText(file.tool.as_deref()),
+                SqlValue::Integer(file.round.map(i64::from)),
                 &*file.blob,
             ],
         )

@@ -4,7 +4,7 @@ use super::clock::micros;
 use super::run::{KEY_TTL, KeyClaim};
 use super::sessions::run_id;
 use super::shares::StatementSize;
-use super::tx::{Value, values};
+use super::tx::{SqlValue, values};
 use super::{Store, StoreError, retrying};
 use crate::ids::{Owner, RunId};
 
@@ -38,7 +38,7 @@ impl Store {
         let find = "SELECT fingerprint, run FROM idempotency_keys WHERE owner = $1 AND key = $2";
         let mut tx = self.single(owner, StatementSize::Small).await?;
         for _ in 0..CLAIMS {
-            let (name, value) = (owner.as_str(), Value::any(key));
+            let (name, value) = (owner.as_str(), SqlValue::any(key));
             let replica = self.engine.replica();
             let values = values![
                 name,
@@ -78,7 +78,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let sql = "DELETE FROM idempotency_keys WHERE owner = $1 AND key = $2 AND run = $3";
         let mut tx = self.single(owner, StatementSize::Small).await?;
-        let values = values![owner.as_str(), Value::any(key), run.as_str()];
+        let values = values![owner.as_str(), SqlValue::any(key), run.as_str()];
         tx.rows(sql, values).await.map(drop)
     }
 
@@ -110,7 +110,7 @@ impl Store {
             let mut tx = self.begin(owner, StatementSize::Small).await?;
             let (name, ttl, replica) = (owner.as_str(), micros(KEY_TTL), self.engine.replica());
             let (old, new) = (from.as_str(), to.as_str());
-            let values = values![name, Value::any(key), old, new, ttl, replica];
+            let values = values![name, SqlValue::any(key), old, new, ttl, replica];
             if tx.row(sql, values).await?.is_none() {
                 return Ok(false);
             }

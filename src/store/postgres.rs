@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+pub(super) use sqlx::postgres::PgRow;
 use sqlx::query;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;

@@ -7,7 +7,7 @@ use super::clock::seconds;
 use super::run::{AnswerLimits, KEY_TTL, RunRecord, RunRecordState, StoredAnswer};
 use super::sessions::session_id;
 use super::shares::StatementSize;
-use super::tx::{Row, Tx, Value, signed, unsigned, values};
+use super::tx::{Row, SqlValue, Tx, signed, unsigned, values};
 use super::{Engine, Store, StoreError, retrying};
 use crate::ids::{Owner, RunId, SessionId};
 
@@ -124,7 +124,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let (id, key, bytes) = (run.as_str(), owner.as_str(), signed(head.bytes()));
         let status = i64::from(head.status);
-        let headers = Value::any(&head.headers);
+        let headers = SqlValue::any(&head.headers);
         let size = StatementSize::of_bytes(head.bytes() as u64);
         if let (StatementSize::Small, Engine::Postgres(_)) = (size, &self.engine) {
             // One statement, as nearly all runs end.

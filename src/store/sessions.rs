@@ -6,10 +6,9 @@ use bytes::Bytes;
 
 use super::clock::{micros, seconds};
 use super::lease::Fence;
-use super::limits::Growth;
 use super::record::{SessionHead, SessionPage, SessionSummary, StoredMessage, StoredSession};
 use super::shares::StatementSize;
-use super::tx::{Row, Value, signed, unsigned, values};
+use super::tx::{Row, SqlValue, signed, values};
 use super::waiting::WaitingTurn;
 use super::{Engine, Store, StoreError, retrying};
 use crate::ids::{Owner, RunId, SessionId};
@@ -174,119 +173,10 @@ impl Store {
             WHERE c.owner = $1 AND c.call_id = $2";
         let mut tx = self.read(owner, StatementSize::Small).await?;
         let row = tx
-            .row(sql, values![owner.as_str(), Value::any(call_id)])
+            .row(sql, values![owner.as_str(), SqlValue::any(call_id)])
             .await?;
         let found = row.map(|mut row| session_id(row.take(0)?)).transpose()?;
         Ok(found.map(WaitingTurn::Stored))
-    }
-
-    /// Copies the messages before the index `before_message`, or all. The index counts instructions and messages together.
-    ///
-    /// Pending client calls stay assigned to the source session. Both sessions use the same files.
-    ///
-    /// # Errors
-    /// `LeaseLost`, `NotFound`, `Exists` when the new id is taken, `PastEnd`, `SessionTooLarge`, `Full`; else when the
-    /// store fails.
-    ///
-    /// # Cancel safety
-    /// As [`Store::write`].
-    pub async fn fork(
-        &self,
-        source: &Fence,
-        before_message: Option<usize>,
-        new_id: &SessionId,
-    ) -> Result<SessionSummary, StoreError> {
-        self.with_room(&source.owner, new_id, |room| {
-            retrying(move || self.try_fork(source, before_message, new_id, room))
-        })
-        .await
-    }
-
-    /// Makes a fork if it adds no more than `room` bytes. Else the inner error is what it would add.
-    async fn try_fork(
-        &self,
-        source: &Fence,
-        before_message: Option<usize>,
-        new_id: &SessionId,
-        room: u64,
-    ) -> Result<Result<SessionSummary, u64>, StoreError> {
-        let (owner, new) = (source.owner.as_str(), new_id.as_str());
-        let mut tx = self.begin(&source.owner, StatementSize::Large).await?;
-        tx.check_lease(source).await?;
-        // Locks the row, and changes nothing.
-        let sql = "UPDATE sessions SET written_at = written_at WHERE owner = $1 AND session_id = $2
-            RETURNING num, instruction_count, message_count, coalesce(octet_length(metadata), 0), micros_1()";
-        let head = tx.row(sql, values![owner, source.id.as_str()]).await?;
-        let mut head = head.ok_or(StoreError::NotFound)?;
-        let (row, instructions, total): (i64, i64, i64) =
-            (head.take(0)?, head.take(1)?, head.take(2)?);
-        let (metadata, now): (i64, i64) = (head.take(3)?, head.take(4)?);
-        let sql = "SELECT 1 FROM sessions WHERE owner = $1 AND session_id = $2";
-        if tx.row(sql, values![owner, new]).await?.is_some() {
-            return Err(StoreError::Exists);
-        }
-        let messages = before_message.map_or(total, signed);
-        if messages > total {
-            let messages = unsigned(total);
-            return Err(StoreError::PastEnd { messages });
-        }
-        let instructions = instructions.min(messages);
-        let ends = [INSTRUCTIONS_START + instructions, messages - instructions];
-        let sql = concat!(
-            "SELECT CAST(coalesce(sum(",
-            message_bytes!(),
-            "), 0) AS bigint), CAST(coalesce(sum(octet_length(json)) FILTER (WHERE seq < 0), 0) AS bigint)
-             FROM messages WHERE session = $1 AND (seq < $2 OR seq >= 0 AND seq < $3)"
-        );
-        let mut sums = tx.one(sql, values![row, ends[0], ends[1]]).await?;
-        let (bytes, instruction_bytes): (i64, i64) = (sums.take(0)?, sums.take(1)?);
-        let bytes = bytes + metadata;
-        let after = unsigned(bytes);
-        let before = None;
-        self.check_session(Growth { before, after })?;
-        if after > room {
-            return Ok(Err(after));
-        }
-        let sql = "INSERT INTO sessions (owner, session_id, instruction_count, instruction_bytes, message_count, bytes,
-                                         title_seq, title, created_at, updated_at, metadata)
-            SELECT owner, $2, $3, $4, $5, $6, CASE WHEN title_seq < $7 THEN title_seq END,
-                   CASE WHEN title_seq < $7 THEN title END, $8, $8, metadata
-            FROM sessions WHERE num = $1
-            ON CONFLICT (owner, session_id) DO NOTHING RETURNING num, title";
-        let made = tx
-            .row(
-                sql,
-                values![
-                    row,
-                    new,
-                    instructions,
-                    instruction_bytes,
-                    messages,
-                    bytes,
-                    ends[1],
-                    now
-                ],
-            )
-            .await?;
-        let mut made = made.ok_or(StoreError::Exists)?;
-        let copy: i64 = made.take(0)?;
-        let sql = "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
-            SELECT $2, seq, json, hidden, view, full_text, sources FROM messages
-            WHERE session = $1 AND (seq < $3 OR seq >= 0 AND seq < $4)";
-        tx.rows(sql, values![row, copy, ends[0], ends[1]]).await?;
-        let sql = "INSERT INTO session_files (session, file) SELECT $2, file FROM session_files WHERE session = $1";
-        tx.rows(sql, values![row, copy]).await?;
-        tx.commit().await?;
-        self.shared.sessions.count_added(after);
-        Ok(Ok(SessionSummary {
-            id: new_id.clone(),
-            created_at: seconds(now),
-            updated_at: seconds(now),
-            message_count: unsigned(messages),
-            title: made.take(1)?,
-            running: false,
-            last_run: None,
-        }))
     }
 
     /// Deletes a session and the rows of the files that only it uses; returns whether it existed.

@@ -6,15 +6,14 @@
 use bytes::Bytes;
 use rusqlite::types::Value as SqliteValue;
 use serde::de::DeserializeOwned;
-use sqlx::postgres::PgRow;
 
 use super::StoreError;
-use super::postgres::{self, PostgresTx};
+use super::postgres::{self, PgRow, PostgresTx};
 use super::sqlite::SqliteTx;
 
 /// An argument of a statement.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Value<'a> {
+pub(super) enum SqlValue<'a> {
     Bool(bool),
     Integer(Option<i64>),
     /// An id, or another text without NUL.
@@ -51,7 +50,7 @@ impl Tx {
     pub(super) async fn rows(
         &mut self,
         sql: &'static str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Vec<Row>, StoreError> {
         match self {
             Self::Sqlite(tx) => {
@@ -69,7 +68,7 @@ impl Tx {
     pub(super) async fn row(
         &mut self,
         sql: &'static str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Option<Row>, StoreError> {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
@@ -78,7 +77,7 @@ impl Tx {
     pub(super) async fn one(
         &mut self,
         sql: &'static str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Row, StoreError> {
         let row = self.row(sql, values).await?;
         row.ok_or_else(|| StoreError::failed("the database returned no row"))
@@ -88,7 +87,7 @@ impl Tx {
     pub(super) async fn count(
         &mut self,
         sql: &'static str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<u64, StoreError> {
         Ok(self.rows(sql, values).await?.len() as u64)
     }
@@ -97,7 +96,7 @@ impl Tx {
     pub(super) async fn dynamic(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Vec<Row>, StoreError> {
         match self {
             Self::Sqlite(tx) => {
@@ -219,38 +218,38 @@ impl<T: ColumnValue> ColumnValue for Option<T> {
     }
 }
 
-impl From<bool> for Value<'_> {
+impl From<bool> for SqlValue<'_> {
     fn from(value: bool) -> Self {
         Self::Bool(value)
     }
 }
 
-impl From<i64> for Value<'_> {
+impl From<i64> for SqlValue<'_> {
     fn from(number: i64) -> Self {
         Self::Integer(Some(number))
     }
 }
 
-impl<'a> From<&'a str> for Value<'a> {
+impl<'a> From<&'a str> for SqlValue<'a> {
     fn from(text: &'a str) -> Self {
         Self::Text(Some(text))
     }
 }
 
-impl<'a> From<Option<&'a str>> for Value<'a> {
+impl<'a> From<Option<&'a str>> for SqlValue<'a> {
     fn from(text: Option<&'a str>) -> Self {
         Self::Text(text)
     }
 }
 
-impl<'a> From<&'a [u8]> for Value<'a> {
+impl<'a> From<&'a [u8]> for SqlValue<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Self::Bytes(Some(bytes))
     }
 }
 
-impl<'a> Value<'a> {
-    /// See [`Value::AnyText`].
+impl<'a> SqlValue<'a> {
+    /// See [`SqlValue::AnyText`].
     pub(super) fn any(text: &'a str) -> Self {
         Self::AnyText(Some(text))
     }
@@ -269,7 +268,7 @@ pub(super) fn unsigned(number: i64) -> u64 {
 /// The arguments of a statement, by their types.
 macro_rules! values {
     ($($value:expr),* $(,)?) => {
-        &[$($crate::store::tx::Value::from($value)),*]
+        &[$($crate::store::tx::SqlValue::from($value)),*]
     };
 }
 

@@ -461,7 +461,8 @@ fn a_type_name_means_one_thing_in_the_whole_crate() {
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (path, code) in sources() {
         let path = path.to_str().unwrap();
-        if path.contains("tests") || path.contains("/suite") {
+        // A stand-in for a part that is left out has the names of the part.
+        if path.contains("tests") || path.contains("/suite") || path.contains("/no_") {
             continue;
         }
         for name in visible_types(&without_tests(&code)) {

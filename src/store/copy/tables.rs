@@ -4,7 +4,7 @@ use bytes::Bytes as SharedBytes;
 use sha2::{Digest, Sha256};
 
 use super::super::StoreError;
-use super::super::tx::{Row, Tx, Value};
+use super::super::tx::{Row, SqlValue, Tx};
 
 use self::ColumnType::{AnyText, Boolean, Bytes, Integer, Text};
 
@@ -14,7 +14,7 @@ pub(super) enum ColumnType {
     Integer,
     Boolean,
     Text,
-    /// See [`Value::AnyText`].
+    /// See [`SqlValue::AnyText`].
     AnyText,
     Bytes,
 }
@@ -108,7 +108,7 @@ impl CopiedTable {
             Some(_) => format!("WHERE ({order}) > ({marks})"),
             None => String::new(),
         };
-        let after: Vec<Value<'_>> = after.map_or_else(Vec::new, |after| self.bound(after));
+        let after: Vec<SqlValue<'_>> = after.map_or_else(Vec::new, |after| self.bound(after));
         let sizes = self.columns.iter().filter(|(_, kind)| match kind {
             Integer | Boolean => false,
             Text | AnyText | Bytes => true,
@@ -169,14 +169,14 @@ impl CopiedTable {
     }
 
     /// Values as arguments of a statement.
-    fn bound<'a>(&self, values: &'a [CopiedValue]) -> Vec<Value<'a>> {
+    fn bound<'a>(&self, values: &'a [CopiedValue]) -> Vec<SqlValue<'a>> {
         let columns = self.columns.iter().zip(values);
         let bound = columns.map(|((_, kind), value)| match value {
-            CopiedValue::Integer(number) => Value::Integer(*number),
-            CopiedValue::Boolean(value) => Value::Bool(*value),
-            CopiedValue::Text(text) if *kind == Text => Value::Text(text.as_deref()),
-            CopiedValue::Text(text) => Value::AnyText(text.as_deref()),
-            CopiedValue::Bytes(bytes) => Value::Bytes(Some(bytes)),
+            CopiedValue::Integer(number) => SqlValue::Integer(*number),
+            CopiedValue::Boolean(value) => SqlValue::Bool(*value),
+            CopiedValue::Text(text) if *kind == Text => SqlValue::Text(text.as_deref()),
+            CopiedValue::Text(text) => SqlValue::AnyText(text.as_deref()),
+            CopiedValue::Bytes(bytes) => SqlValue::Bytes(Some(bytes)),
         });
         bound.collect()
     }

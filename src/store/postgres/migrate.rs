@@ -42,7 +42,7 @@ pub(super) async fn migrate(
     }
 }
 
-/// Refuses a database without a store, and one of a newer version. Nothing is changed.
+/// Refuses a database without a store, and one of another version. Nothing is changed.
 pub(super) async fn check_readable(
     connection: &mut PgConnection,
     location: &str,
@@ -57,7 +57,13 @@ pub(super) async fn check_readable(
     let newest = query("SELECT coalesce(max(version), 0) FROM loopwright_schema");
     let newest = execute(connection, newest).await?;
     let newest = newest.first().map_or(Ok(0), |row| column(row, 0))?;
-    check_known(newest, MIGRATIONS.len(), location)
+    check_known(newest, MIGRATIONS.len(), location)?;
+    match usize::try_from(newest) {
+        Ok(newest) if newest == MIGRATIONS.len() => Ok(()),
+        Ok(_) | Err(_) => Err(StoreError::failed(format!(
+            "{location} has the schema of an older version; use the version that serves from it"
+        ))),
+    }
 }
 
 /// Refuses a schema that is newer than this binary.

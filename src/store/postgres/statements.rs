@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Postgres as Driver, Row, Transaction, TypeInfo, ValueR
 
 use super::super::StoreError;
 use super::super::shares::ConnectionShare;
-use super::super::tx::Value;
+use super::super::tx::SqlValue;
 use super::connect::{OwnerPool, Statement, column, execute, failed};
 
 /// Statements of an owner.
@@ -24,7 +24,7 @@ impl PostgresTx {
     pub(in crate::store) async fn rows(
         &mut self,
         sql: &'static str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Vec<PgRow>, StoreError> {
         match self {
             Self::Single(pool) => pool.rows(|| bound(query(sql), values)).await,
@@ -37,7 +37,7 @@ impl PostgresTx {
     pub(in crate::store) async fn dynamic(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Vec<PgRow>, StoreError> {
         let bound = || bound(query(AssertSqlSafe(sql.to_owned())), values);
         match self {
@@ -55,15 +55,15 @@ impl PostgresTx {
 }
 
 /// A statement with its arguments.
-fn bound<'q>(statement: Statement<'q>, values: &[Value<'q>]) -> Statement<'q> {
+fn bound<'q>(statement: Statement<'q>, values: &[SqlValue<'q>]) -> Statement<'q> {
     values
         .iter()
         .fold(statement, |statement, value| match *value {
-            Value::Bool(value) => statement.bind(value),
-            Value::Integer(number) => statement.bind(number),
-            Value::Text(text) => statement.bind(text),
-            Value::AnyText(text) => statement.bind(text.map(str::as_bytes)),
-            Value::Bytes(bytes) => statement.bind(bytes),
+            SqlValue::Bool(value) => statement.bind(value),
+            SqlValue::Integer(number) => statement.bind(number),
+            SqlValue::Text(text) => statement.bind(text),
+            SqlValue::AnyText(text) => statement.bind(text.map(str::as_bytes)),
+            SqlValue::Bytes(bytes) => statement.bind(bytes),
         })
 }
 

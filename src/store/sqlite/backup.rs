@@ -10,7 +10,7 @@ use super::super::StoreError;
 use super::super::backup::BackupCounts;
 use super::super::tx::unsigned;
 use super::Sqlite;
-use super::connections::{BUSY_WAIT, Connections, Connector, Database};
+use super::connections::{BUSY_WAIT, Connections, Database, SqliteConnector};
 use super::migrate::migrate;
 
 /// Copies the database in a file, as it is at one moment, into an empty file. Neither readers nor writers of other processes
@@ -99,7 +99,7 @@ impl Sqlite {
                 query_only,
             };
             let clock = Arc::default();
-            let connector = Connector { database, clock };
+            let connector = SqliteConnector { database, clock };
             let mut connection = connector.connect().map_err(StoreError::failed)?;
             connection
                 .execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")

@@ -54,7 +54,7 @@ pub(super) enum Database {
 
 /// Opens connections alike, with the functions that statements of both engines name.
 #[derive(Debug)]
-pub(super) struct Connector {
+pub(super) struct SqliteConnector {
     pub(super) database: Database,
     pub(super) clock: Arc<Clock>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Connector {
 /// A pool of connections to one database, opened on demand.
 #[derive(Debug)]
 pub(super) struct Connections {
-    connector: Connector,
+    connector: SqliteConnector,
     limit: u32,
     shares: ConnectionShares,
     /// One permit for each connection of the pool. Whoever has a share waits for a permit only while the pool is closed.
@@ -112,7 +112,7 @@ impl Database {
     }
 }
 
-impl Connector {
+impl SqliteConnector {
     /// Opens a connection. Blocks.
     pub(super) fn connect(&self) -> rusqlite::Result<Connection> {
         let connection = self.database.connect()?;
@@ -130,7 +130,7 @@ impl Connector {
 }
 
 impl Connections {
-    pub(super) fn new(connector: Connector, limit: u32) -> Arc<Self> {
+    pub(super) fn new(connector: SqliteConnector, limit: u32) -> Arc<Self> {
         Arc::new(Self {
             connector,
             limit,
@@ -274,9 +274,9 @@ mod tests {
 
     use super::*;
 
-    fn connector(database: Database) -> Connector {
+    fn connector(database: Database) -> SqliteConnector {
         let clock = Arc::default();
-        Connector { database, clock }
+        SqliteConnector { database, clock }
     }
 
     async fn checkout(connections: &Arc<Connections>) -> Result<Checkout, StoreError> {

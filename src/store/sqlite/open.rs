@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::StoreError;
 use super::super::clock::Clock;
-use super::connections::{BUSY_WAIT, Connections, Connector, Database};
+use super::connections::{BUSY_WAIT, Connections, Database, SqliteConnector};
 use super::expiry;
 use super::migrate::migrate;
 use super::reserve::DiskReserve;
@@ -55,7 +55,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
         Database::Memory => None,
     };
     let clock: Arc<Clock> = Arc::default();
-    let connector = |database| Connector {
+    let connector = |database| SqliteConnector {
         database,
         clock: Arc::clone(&clock),
     };

@@ -7,7 +7,7 @@ use rusqlite::{Connection, ToSql};
 
 use super::super::StoreError;
 use super::super::lease::{Fence, LeaseHold};
-use super::super::tx::Value;
+use super::super::tx::SqlValue;
 use super::Sqlite;
 use super::connections::{Checkout, StatementError};
 
@@ -36,12 +36,12 @@ impl SqliteTx {
     pub(in crate::store) fn rows(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Vec<Vec<SqliteValue>>, StoreError> {
         let rows = self
             .checkout
             .run(|connection| Ok(rows(connection, sql, values)?))?;
-        self.bytes += values.iter().map(Value::len).sum::<usize>();
+        self.bytes += values.iter().map(SqlValue::len).sum::<usize>();
         if self.writes && !self.open {
             self.store.count_written(std::mem::take(&mut self.bytes));
         }
@@ -70,7 +70,7 @@ impl SqliteTx {
 pub(super) fn rows(
     connection: &Connection,
     sql: &str,
-    values: &[Value<'_>],
+    values: &[SqlValue<'_>],
 ) -> rusqlite::Result<Vec<Vec<SqliteValue>>> {
     let mut statement = connection.prepare_cached(sql)?;
     for (name, value) in NAMES.iter().zip(values) {
@@ -88,7 +88,7 @@ pub(super) fn rows(
     Ok(found)
 }
 
-impl Value<'_> {
+impl SqlValue<'_> {
     fn len(&self) -> usize {
         match self {
             Self::Bool(_) | Self::Integer(_) => 8,
@@ -98,7 +98,7 @@ impl Value<'_> {
     }
 }
 
-impl ToSql for Value<'_> {
+impl ToSql for SqlValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         let value = match self {
             Self::Bool(value) => ValueRef::Integer((*value).into()),

@@ -10,7 +10,7 @@ use super::super::limits::Growth;
 use super::super::record::{Change, Replaced, StoredMessage};
 use super::super::runs::BEGIN_RUN;
 use super::super::sessions::{INSTRUCTIONS_START, message_bytes};
-use super::super::tx::{Value, signed, unsigned, values};
+use super::super::tx::{SqlValue, signed, unsigned, values};
 use super::connections::StatementError;
 use super::statements::{begin, rows};
 use crate::ids::RunId;
@@ -278,7 +278,7 @@ fn insert_session(
             sizes.instruction_bytes,
             signed(instructions),
             signed(instructions + change.append.len()),
-            Value::Integer(title.map(|title| signed(title.index))),
+            SqlValue::Integer(title.map(|title| signed(title.index))),
             title.and_then(|title| title.text.as_deref()),
             sizes.bytes,
             created(write, now),
@@ -322,7 +322,7 @@ fn update_session(
             instructions,
             instructions + keep + signed(change.append.len()),
             stays,
-            Value::Integer(title.map(|title| keep + signed(title.index))),
+            SqlValue::Integer(title.map(|title| keep + signed(title.index))),
             title.and_then(|title| title.text.as_deref()),
             sizes.bytes,
             now,

@@ -15,7 +15,7 @@ pub(in crate::store) async fn no_more_is_reserved_than_the_limit(subject: TestSt
         tasks.spawn(async move { store.reserve(&owner(), ACCOUNT, 30, LIMIT).await.unwrap() });
     }
     let reserved = tasks.join_all().await;
-    let reserved: Vec<Reservation> = reserved.into_iter().flatten().collect();
+    let reserved: Vec<AccountReservation> = reserved.into_iter().flatten().collect();
     assert_eq!(reserved.len(), 3);
     let store = &subject.store;
     // Another owner has its own account.

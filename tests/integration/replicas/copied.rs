@@ -1,4 +1,4 @@
-//! `loopwright store copy`: a SQLite store moves to PostgreSQL, with everything in it.
+//! `loopwright store copy`: a SQLite store moves to PostgreSQL and back, with everything in it.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,15 +20,22 @@ use crate::support::within;
 const PASSWORD: &str = "s3cret-word";
 
 fn command(from: &Path, database: &str) -> Command {
+    copying(&format!("sqlite:{}", from.display()), database)
+}
+
+fn copying(from: &str, to: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loopwright"));
-    let from = format!("sqlite:{}", from.display());
-    command.args(["store", "copy", &from, database]);
+    command.args(["store", "copy", from, to]);
     command.stdin(Stdio::null()).kill_on_drop(true);
     command
 }
 
 async fn copy(from: &Path, database: &str) -> Ended {
-    let ended = within("a copy", command(from, database).output()).await;
+    ended(command(from, database)).await
+}
+
+async fn ended(mut command: Command) -> Ended {
+    let ended = within("a copy", command.output()).await;
     let ended = ended.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let copied = Ended {
@@ -231,6 +238,32 @@ async fn a_store_moves_to_postgresql_with_everything_in_it() {
     let again = refused(&file, &database).await;
     assert!(again.contains("a finished copy of this store"), "{again}");
     assert_eq!(app.get("/v1/sessions/new").await.status, 200);
+    let found = everything(app.client(), &runs).await;
+
+    // And back into a file, once nobody serves from the database.
+    let back = source.dir().join("back.db");
+    let target = format!("sqlite:{}", back.display());
+    let busy = ended(copying(&database, &target)).await;
+    assert_eq!(busy.code, Some(1), "{busy:?}");
+    assert!(busy.stderr.contains("is in use by another"), "{busy:?}");
+    let mut app = app;
+    app.terminate().await;
+    assert!(app.wait_exit().await.success());
+    let mut returning = copying("-", &target);
+    returning.env("LOOPWRIGHT_SESSION_STORE", &database);
+    let copied = ended(returning).await;
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+    let again = ended(copying(&database, &target)).await;
+    assert!(
+        again.stderr.contains("a finished copy of this store"),
+        "{again:?}"
+    );
+    let app = on_copy(&upstream, &hook, &mut source, &target).await;
+    for ((path, expected), (_, found)) in found.iter().zip(everything(app.client(), &runs).await) {
+        assert_eq!(*expected, found, "{path}");
+    }
+    let answer = app.post_chat(turn("new", "t")).await.content();
+    assert_eq!(answer, "Done with 6 messages.");
 }
 
 #[tokio::test]

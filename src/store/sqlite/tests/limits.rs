@@ -2,6 +2,7 @@
 
 use futures_util::FutureExt;
 use rusqlite::{Connection, TransactionBehavior};
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -42,20 +43,18 @@ async fn a_file_that_another_process_has_locked_does_not_block_other_tasks() {
         .transaction_with_behavior(TransactionBehavior::Exclusive)
         .unwrap();
     let (writer, written) = (store.clone(), session.clone());
-    let writing =
-        tokio::spawn(async move { write(&writer, &written, append(1, &[user("b")])).await });
+    let mut writing = JoinSet::new();
+    writing.spawn(async move { write(&writer, &written, append(1, &[user("b")])).await });
     // The only worker serves other tasks while the write waits for the lock.
     for _ in 0..100 {
-        tokio::spawn(async {}).await.unwrap();
-        let read = tokio::spawn({
-            let (store, session) = (store.clone(), session.clone());
-            async move { loaded(&store, &session).await.messages }
-        });
-        assert_eq!(read.await.unwrap(), [user("a")]);
+        let (store, session) = (store.clone(), session.clone());
+        let mut reading = JoinSet::new();
+        reading.spawn(async move { loaded(&store, &session).await.messages });
+        assert_eq!(reading.join_all().await, [[user("a")]]);
     }
-    assert!(!writing.is_finished());
+    assert!(writing.try_join_next().is_none());
     drop(transaction);
-    writing.await.unwrap().unwrap();
+    writing.join_next().await.unwrap().unwrap().unwrap();
     assert_eq!(
         loaded(&store, &session).await.messages,
         [user("a"), user("b")]
