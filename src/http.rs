@@ -136,7 +136,7 @@ impl AppState {
         let turns = FairSemaphore::new(limits.turns);
         let is_shared = settings.api_keys.len() > 1;
         turns.share(is_shared);
-        services.sessions.share_connections(is_shared);
+        services.sessions.store.share_connections(is_shared);
         let reads = MemoryBudget::new(settings.max_parsed_bytes, is_shared);
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Self(Arc::new(StateInner {

@@ -91,7 +91,7 @@ impl Conversation {
     /// led to other client calls, so that only the run itself needs the attachment.
     pub(super) fn detach_answered(&self) {
         if let Some(call) = &self.answered_call {
-            self.parts.sessions.detach(&self.owner, call);
+            self.parts.sessions.store.detach(&self.owner, call);
         }
     }
 
@@ -129,12 +129,12 @@ impl Conversation {
         let (Some(id), Some(run)) = (self.stored_id().cloned(), self.run.clone()) else {
             return;
         };
-        if !self.parts.sessions.is_shared() {
+        if !self.parts.sessions.store.is_shared() {
             return;
         }
-        let (sessions, owner) = (self.parts.sessions.clone(), self.owner.clone());
+        let (store, owner) = (self.parts.sessions.store.clone(), self.owner.clone());
         self.writing = Some(self.parts.tasks.spawn(async move {
-            if let Err(error) = sessions.record_run(&owner, &run, &id).await {
+            if let Err(error) = store.begin_run(&run, &owner, Some(&id)).await {
                 tracing::error!(%error, "a run was not recorded");
             }
             Ok(())
@@ -254,7 +254,8 @@ impl Conversation {
                         session: session.clone(),
                         attached: self.attachment.clone(),
                     };
-                    self.parts.sessions.park(&self.owner, &calls, turn, until);
+                    let store = &self.parts.sessions.store;
+                    store.park(&self.owner, &calls, turn, until);
                 }
             }
         }

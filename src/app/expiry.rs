@@ -15,7 +15,7 @@ pub(super) async fn expire_waiting(sessions: Sessions, runs: Runs) {
     let mut interval = tokio::time::interval(WAITING_INTERVAL);
     loop {
         interval.tick().await;
-        sessions.expire_waiting();
+        sessions.store.expire_waiting();
         runs.expire();
     }
 }
@@ -45,7 +45,7 @@ pub(super) async fn expire(sessions: Sessions, lifetimes: Lifetimes) {
         if let Some(ttl) = ttl {
             report("unused files", files.expire(ttl).await);
         }
-        report("records of runs", sessions.expire_runs(answer_ttl).await);
+        report("records of runs", sessions.store.expire_runs(answer_ttl).await);
         report("contents of deleted files", files.reap().await);
         report("leftovers of files", files.sweep().await);
     }

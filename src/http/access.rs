@@ -71,7 +71,7 @@ impl AppState {
         self.bodies.share(access.is_shared);
         self.reads.share(access.is_shared);
         self.turns.share(access.is_shared);
-        self.sessions.share_connections(access.is_shared);
+        self.sessions.store.share_connections(access.is_shared);
         *self.access.0.write() = Arc::new(access);
         Ok(())
     }

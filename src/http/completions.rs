@@ -236,7 +236,7 @@ pub(super) async fn cancel_session(
     if other.map_err(SessionError::from)?.is_some() {
         return Err(ApiError::replica_unreachable());
     }
-    match state.sessions.head(&owner, &id).await? {
+    match state.sessions.store.head(&owner, &id).await? {
         Some(_) => Err(ApiError::not_running()),
         None => Err(missing()),
     }

@@ -14,7 +14,6 @@ use super::extract::{DEFAULT_LIMIT, MAX_LIMIT, Path, Query, page_limit};
 use super::{AppState, files};
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::request::RequestError;
-use crate::session::SessionError;
 use crate::session::files::{FileError, FileFilter, FileOrder, StoredFile};
 
 /// The query of a list of a container's files.
@@ -79,6 +78,7 @@ pub(super) async fn show(
     let session = session_of(&state, &owner, &id).await?;
     let head = state
         .sessions
+        .store
         .head(&owner, &session)
         .await?
         .ok_or_else(not_found)?;
@@ -184,8 +184,11 @@ fn container_file(container: &str, file: StoredFile) -> ContainerFile {
 /// The session of a container.
 async fn session_of(state: &AppState, owner: &Owner, id: &str) -> Result<SessionId, ApiError> {
     let run = RunId::of_container(id).ok_or_else(not_found)?;
-    let session = state.runs.session_of(owner, &run).await;
-    session.map_err(SessionError::from)?.ok_or_else(not_found)
+    state
+        .runs
+        .session_of(owner, &run)
+        .await?
+        .ok_or_else(not_found)
 }
 
 fn file_id(text: &str) -> Result<FileId, ApiError> {

@@ -116,7 +116,7 @@ impl Readiness {
         let headers = HeaderMap::new();
         let (seen, store, files) = tokio::join!(
             look(&state.router, &headers),
-            timeout(PROBE_TIMEOUT, state.sessions.ping()),
+            timeout(PROBE_TIMEOUT, state.sessions.store.ping()),
             timeout(PROBE_TIMEOUT, state.sessions.files.ping())
         );
         let found = Reachable {

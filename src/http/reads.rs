@@ -65,7 +65,7 @@ pub(super) async fn session(
     id: &SessionId,
     factor: u64,
 ) -> Result<Option<ReadSession>, ApiError> {
-    let Some(head) = state.sessions.head(owner, id).await? else {
+    let Some(head) = state.sessions.store.head(owner, id).await? else {
         return Ok(None);
     };
     let memory = reserve(state, owner, head.bytes.saturating_mul(factor)).await?;
@@ -82,7 +82,7 @@ pub(super) async fn session_within(
     id: &SessionId,
     memory: ReservedMemory,
 ) -> Result<Option<ReadSession>, ApiError> {
-    let stored = state.sessions.load(owner, id).await?;
+    let stored = state.sessions.store.load(owner, id).await?;
     Ok(stored.map(|stored| ReadSession { stored, memory }))
 }
 

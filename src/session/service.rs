@@ -20,8 +20,9 @@ pub struct Sessions {
     pub files: FileStore,
     /// Most messages of a session.
     pub max_messages: usize,
+    /// The records of sessions and of runs.
+    pub store: Store,
     chat_key: ChatKey,
-    store: Store,
     wait: Duration,
 }
 
@@ -50,11 +51,6 @@ impl Sessions {
         })
     }
 
-    /// Whether other processes may use the sessions.
-    pub fn is_shared(&self) -> bool {
-        self.store.is_shared()
-    }
-
     /// The session of a chat of a front end: that whose first message, instructions apart, is the first of these.
     pub fn of_chat(&self, owner: &Owner, chat: &ChatId, messages: &[Message]) -> SessionId {
         let first = messages.iter().find(|message| !message.is_instruction());
@@ -72,35 +68,6 @@ impl Sessions {
     /// Dropping the future leaves the queue for the lease.
     pub async fn lease(&self, owner: &Owner, id: &SessionId) -> Result<Lease, SessionError> {
         Ok(self.store.acquire(owner, id, self.wait).await?)
-    }
-
-    /// A whole conversation, or `None` if the owner has no session with this id.
-    ///
-    /// # Errors
-    /// When the store fails or the stored data is damaged.
-    pub async fn load(
-        &self,
-        owner: &Owner,
-        id: &SessionId,
-    ) -> Result<Option<StoredSession>, SessionError> {
-        Ok(self.store.load(owner, id).await?)
-    }
-
-    /// See [`Store::share_connections`].
-    pub fn share_connections(&self, shared: bool) {
-        self.store.share_connections(shared);
-    }
-
-    /// What is known of a conversation without its messages; `None` if the owner has no session with this id.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn head(
-        &self,
-        owner: &Owner,
-        id: &SessionId,
-    ) -> Result<Option<SessionHead>, SessionError> {
-        Ok(self.store.head(owner, id).await?)
     }
 
     /// Checks whether a change of a session would be refused for its size. `stored` is the session; `None` if it does
@@ -228,19 +195,6 @@ impl Sessions {
         Ok(deleted)
     }
 
-    /// A page of the owner's sessions after the session `after`, last written first; at most 1000.
-    ///
-    /// # Errors
-    /// `NotFound` when the owner has no session `after`; else when the store fails.
-    pub async fn list(
-        &self,
-        owner: &Owner,
-        limit: usize,
-        after: Option<&SessionId>,
-    ) -> Result<SessionPage, SessionError> {
-        Ok(self.store.list(owner, limit, after).await?)
-    }
-
     /// Deletes the sessions that were last written more than `ttl` ago, for nameless ones `nameless_ttl`; returns how
     /// many. `None` keeps the sessions.
     ///
@@ -261,30 +215,6 @@ impl Sessions {
         Ok(deleted)
     }
 
-    /// Records a run of a session as running.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn record_run(
-        &self,
-        owner: &Owner,
-        run: &RunId,
-        session: &SessionId,
-    ) -> Result<(), SessionError> {
-        Ok(self.store.begin_run(run, owner, Some(session)).await?)
-    }
-
-    /// Deletes the records of runs that ended more than `age` ago; returns how many.
-    ///
-    /// # Errors
-    /// When the store fails; some records may have been deleted.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the next call deletes the rest.
-    pub async fn expire_runs(&self, age: Duration) -> Result<u64, SessionError> {
-        Ok(self.store.expire_runs(age).await?)
-    }
-
     /// The turn that waits for the result of this call. A failure of the store is logged and treated as `None`.
     pub async fn waiting_turn(&self, owner: &Owner, call_id: &str) -> Option<WaitingTurn> {
         match self.store.waiting_turn(owner, call_id).await {
@@ -294,29 +224,6 @@ impl Sessions {
                 None
             }
         }
-    }
-
-    /// Keeps an unstored turn in memory until `until`, for the results of its pending client calls.
-    pub fn park(&self, owner: &Owner, calls: &[String], turn: UnstoredTurn, until: Instant) {
-        self.store.park(owner, calls, turn, until);
-    }
-
-    /// Drops the attachment of the unstored turn that waits for this call.
-    pub fn detach(&self, owner: &Owner, call_id: &str) {
-        self.store.detach(owner, call_id);
-    }
-
-    /// Drops the unstored turns that have expired.
-    pub fn expire_waiting(&self) {
-        self.store.expire_waiting();
-    }
-
-    /// Checks that the store responds.
-    ///
-    /// # Errors
-    /// When it does not.
-    pub async fn ping(&self) -> Result<(), SessionError> {
-        Ok(self.store.ping().await?)
     }
 
     /// Completes pending writes and closes the store. Every later call fails.
@@ -386,7 +293,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        let page = sessions.list(&owner, 10, None).await.unwrap();
+        let page = sessions.store.list(&owner, 10, None).await.unwrap();
         let titles = page.data.iter().map(|entry| entry.title.as_deref());
         assert_eq!(titles.collect::<Vec<_>>(), [Some("hello"); 2]);
     }

@@ -53,7 +53,7 @@ impl LeasedSession {
     ) -> Result<Self, AgentError> {
         let leased = Self::new(parts, owner, id, id_origin).await?;
         Ok(Self {
-            found: parts.sessions.load(owner, &leased.id).await?,
+            found: parts.sessions.store.load(owner, &leased.id).await?,
             ..leased
         })
     }

@@ -104,7 +104,7 @@ pub(in super::super) async fn show(
 
 /// A session as a conversation.
 async fn answer(state: &AppState, owner: &Owner, id: SessionId) -> Result<Response, ApiError> {
-    let head = state.sessions.head(owner, &id).await?;
+    let head = state.sessions.store.head(owner, &id).await?;
     let head = head.ok_or_else(not_found)?;
     Ok(Json(conversation(id, &head)).into_response())
 }
@@ -126,7 +126,7 @@ pub(in super::super) async fn update(
     let given =
         given.ok_or_else(|| RequestError::invalid("metadata", "is missing; send an object"))?;
     let lease = state.sessions.lease(&owner, &id).await?;
-    let head = state.sessions.head(&owner, &id).await?;
+    let head = state.sessions.store.head(&owner, &id).await?;
     let change = Change {
         metadata: Some(Value::Object(given).to_string()),
         keep: head.ok_or_else(not_found)?.messages,
@@ -187,12 +187,12 @@ pub(in super::super) async fn add_items(
         return Err(RequestError::invalid("items", problem).into());
     }
     let lease = state.sessions.lease(&owner, &id).await?;
-    let head = state.sessions.head(&owner, &id).await?;
+    let head = state.sessions.store.head(&owner, &id).await?;
     let bytes = head.ok_or_else(not_found)?.bytes;
     // For the session that is written, before it is: it is not refused afterwards.
     let bytes = bytes.saturating_add(body.len() as u64);
     let memory = reads::reserve(&state, &owner, bytes.saturating_mul(ITEMS_FACTOR)).await?;
-    let before = state.sessions.load(&owner, &id).await?;
+    let before = state.sessions.store.load(&owner, &id).await?;
     let before = before.ok_or_else(not_found)?;
     let (instructions, stored_messages) = (before.instructions.len(), before.messages.len());
     let change = change_of(&before, messages);

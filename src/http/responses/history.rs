@@ -50,7 +50,7 @@ pub(super) async fn known_history(
     } else if let Some(run) = &references.newest {
         let session = state.runs.session_of(owner, run).await;
         known.session = match session.map_err(SessionError::from)? {
-            Some(id) if state.sessions.head(owner, &id).await?.is_some() => Some(id),
+            Some(id) if state.sessions.store.head(owner, &id).await?.is_some() => Some(id),
             Some(_) | None => None,
         };
     }
@@ -95,7 +95,7 @@ async fn session(state: &AppState, owner: &Owner, id: &str) -> Result<SessionId,
         ..RequestError::invalid("conversation", "names no conversation; make one first")
     };
     let session = SessionId::parse(id).map_err(|_| missing())?;
-    match state.sessions.head(owner, &session).await? {
+    match state.sessions.store.head(owner, &session).await? {
         Some(_) => Ok(session),
         None => Err(missing().into()),
     }
@@ -113,7 +113,7 @@ async fn container(
         session = found.map_err(SessionError::from)?;
     }
     if let Some(id) = &session
-        && state.sessions.head(owner, id).await?.is_none()
+        && state.sessions.store.head(owner, id).await?.is_none()
     {
         session = None;
     }

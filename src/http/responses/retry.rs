@@ -150,7 +150,7 @@ pub(super) async fn failed_session(
     let Some(session) = session.map_err(SessionError::from)? else {
         return Ok(None);
     };
-    let head = state.sessions.head(owner, &session).await?;
+    let head = state.sessions.store.head(owner, &session).await?;
     Ok(head.map(|_| session))
 }
 

@@ -67,7 +67,7 @@ pub(in super::super) async fn delete(
     let session = session.map_err(SessionError::from)?;
     // Before the answer is deleted, so that it is not refused after it.
     let needed = match &session {
-        Some(session) => state.sessions.head(&owner, session).await?,
+        Some(session) => state.sessions.store.head(&owner, session).await?,
         None => None,
     };
     let needed = needed.map_or(0, |head| head.bytes);
@@ -82,7 +82,7 @@ pub(in super::super) async fn delete(
     }
     if let Some(session) = session {
         let lease = state.sessions.lease(&owner, &session).await?;
-        let stored = state.sessions.load(&owner, &session).await?;
+        let stored = state.sessions.store.load(&owner, &session).await?;
         if stored.is_some_and(|stored| is_only_response(&stored, &id)) {
             state.sessions.delete(&lease).await?;
         }

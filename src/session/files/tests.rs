@@ -258,6 +258,7 @@ async fn another_owners_file_does_not_exist() {
     assert!(
         fixture
             .sessions
+            .store
             .load(&bob, &session("s"))
             .await
             .unwrap()

@@ -92,7 +92,7 @@ async fn files_go_with_the_last_session_that_uses_them() {
     sessions.write(&lease, change).await.unwrap();
     drop(lease);
     assert_eq!(
-        sessions.load(&alice, &s).await.unwrap().unwrap().messages,
+        sessions.store.load(&alice, &s).await.unwrap().unwrap().messages,
         [message]
     );
     let uploaded = put(files, "alice", "uploaded", 2).await;
