@@ -36,7 +36,7 @@ use tokio_util::task::TaskTracker;
 use crate::ids::{Owner, RunId};
 use crate::metrics::Metrics;
 use crate::session::files::FileError;
-use crate::session::{SessionError, Sessions};
+use crate::session::{Sessions, StoreError};
 use crate::tools::gate::Gate;
 use crate::tools::source::Sources;
 use crate::upstream::UpstreamError;
@@ -91,7 +91,7 @@ pub enum AgentError {
     Upstream(#[from] UpstreamError),
     /// The session is busy or cannot be read.
     #[error(transparent)]
-    Session(#[from] SessionError),
+    Session(#[from] StoreError),
     /// The session has no answer of the run that the turn is to follow.
     #[error("the session has no such answer")]
     NoPosition,

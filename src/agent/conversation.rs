@@ -12,7 +12,7 @@ use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::polling::LONG_BYTES;
 use crate::session::{
-    Attachment, Change, IdOrigin, Lease, SessionError, StoredMessage, StoredSession, UnstoredTurn,
+    Attachment, Change, IdOrigin, Lease, StoreError, StoredMessage, StoredSession, UnstoredTurn,
     UnwrittenChange,
 };
 
@@ -201,8 +201,8 @@ impl Conversation {
         let UnwrittenChange { error, change } = *failed;
         tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
         let failure = match error {
-            SessionError::TooLarge { .. } => WriteFailure::TooLarge,
-            SessionError::LeaseLost => WriteFailure::LeaseLost,
+            StoreError::SessionTooLarge { .. } => WriteFailure::TooLarge,
+            StoreError::LeaseLost => WriteFailure::LeaseLost,
             _ => WriteFailure::Store,
         };
         let mut append = change.append;

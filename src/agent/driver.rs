@@ -37,7 +37,7 @@ use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::polling::block_in_place_if;
-use crate::session::SessionError;
+use crate::session::StoreError;
 use crate::session::repair::repair;
 use crate::tools::tool_search::TOOL_SEARCH;
 use crate::upstream::messages;
@@ -239,7 +239,7 @@ impl Run {
     async fn advance(&mut self, aborted: &mut Aborted) -> Result<Option<AgentEvent>, AgentError> {
         loop {
             if self.lease_lost {
-                return Err(SessionError::LeaseLost.into());
+                return Err(StoreError::LeaseLost.into());
             }
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));

@@ -45,7 +45,10 @@ pub(super) async fn expire(sessions: Sessions, lifetimes: Lifetimes) {
         if let Some(ttl) = ttl {
             report("unused files", files.expire(ttl).await);
         }
-        report("records of runs", sessions.store.expire_runs(answer_ttl).await);
+        report(
+            "records of runs",
+            sessions.store.expire_runs(answer_ttl).await,
+        );
         report("contents of deleted files", files.reap().await);
         report("leftovers of files", files.sweep().await);
     }

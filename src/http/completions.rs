@@ -29,7 +29,7 @@ use crate::openai::request::{
 };
 use crate::responses::encode::as_completion;
 use crate::runs::{CancelMode, Follow, FollowError, Followed, FoundRun, RunAnswer, RunStatus};
-use crate::session::SessionError;
+use crate::session::StoreError;
 
 /// The last line that a reader of events has.
 pub(super) const LAST_EVENT_ID: &str = "last-event-id";
@@ -224,7 +224,7 @@ pub(super) async fn cancel_session(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let missing = || ApiError::from(SessionError::NotFound);
+    let missing = || ApiError::from(StoreError::NotFound);
     let id = SessionId::parse(&id).map_err(|_| missing())?;
     let mode = cancel_mode(&state, &owner, request).await?;
     if let Some(run) = state.runs.of_session(&owner, &id)
@@ -232,8 +232,7 @@ pub(super) async fn cancel_session(
     {
         return Ok(cancelling(&run));
     }
-    let other = state.runs.replica_of_session(&owner, &id).await;
-    if other.map_err(SessionError::from)?.is_some() {
+    if state.runs.replica_of_session(&owner, &id).await?.is_some() {
         return Err(ApiError::replica_unreachable());
     }
     match state.sessions.store.head(&owner, &id).await? {
@@ -250,8 +249,7 @@ pub(super) async fn delete(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     refuse_elsewhere(&state, &owner, &id).await?;
-    let deleted = state.runs.delete(&owner, &id).await;
-    if !deleted.map_err(SessionError::from)? {
+    if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
     }
     let id = id.completion_id();
@@ -265,8 +263,7 @@ pub(super) async fn refuse_elsewhere(
     owner: &Owner,
     id: &RunId,
 ) -> Result<(), ApiError> {
-    let other = state.runs.replica_of(owner, id).await;
-    match other.map_err(SessionError::from)? {
+    match state.runs.replica_of(owner, id).await? {
         Some(other) if !other.ended => Err(ApiError::replica_unreachable()),
         Some(_) | None => Ok(()),
     }
@@ -274,8 +271,11 @@ pub(super) async fn refuse_elsewhere(
 
 /// What is known of a run.
 async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun, ApiError> {
-    let found = state.runs.look_up_shown(owner, id).await;
-    found.map_err(SessionError::from)?.ok_or_else(not_found)
+    state
+        .runs
+        .look_up_shown(owner, id)
+        .await?
+        .ok_or_else(not_found)
 }
 
 fn cancelling(id: &RunId) -> Response {

@@ -14,7 +14,6 @@ use super::{AppState, reads, turn};
 use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
 use crate::runs::{Claimed, FoundRun, IdempotencyKey, RunAnswer};
-use crate::session::SessionError;
 
 /// The header with the key.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -86,14 +85,12 @@ pub(super) async fn attach(
 ) -> Result<Attached, ApiError> {
     let KeyedRequest { owner, key, .. } = request;
     for _ in 0..MAX_CLAIMS {
-        let claimed = state.runs.claim(owner, key, run).await;
-        let held = match claimed.map_err(SessionError::from)? {
+        let held = match state.runs.claim(owner, key, run).await? {
             Claimed::New => return Ok(Attached::Start(None)),
             Claimed::Reused => return Err(ApiError::idempotency_key_reused()),
             Claimed::Held(held) => held,
         };
-        let found = state.runs.look_up(owner, &held).await;
-        let session = match found.map_err(SessionError::from)? {
+        let session = match state.runs.look_up(owner, &held).await? {
             Some(FoundRun::Running) => match running(state, request, &held).await {
                 Some(response) => return Ok(Attached::Answer(of_run(response, &held, request))),
                 // It has just ended.
@@ -124,8 +121,7 @@ pub(super) async fn attach(
             Some(FoundRun::Interrupted(session)) => Some(session),
             None => None,
         };
-        let taken = state.runs.reclaim(owner, key, &held, run).await;
-        if taken.map_err(SessionError::from)? {
+        if state.runs.reclaim(owner, key, &held, run).await? {
             return Ok(Attached::Start(session.flatten()));
         }
         if session.is_none() {
@@ -144,8 +140,7 @@ async fn end_elsewhere(state: &AppState, owner: &Owner, run: &RunId) -> Result<(
         cluster::read_to_end(lines).await;
     }
     loop {
-        let found = state.runs.look_up(owner, run).await;
-        match found.map_err(SessionError::from)? {
+        match state.runs.look_up(owner, run).await? {
             Some(FoundRun::Elsewhere(_)) => tokio::time::sleep(ELSEWHERE_POLL).await,
             Some(_) | None => return Ok(()),
         }

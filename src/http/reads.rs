@@ -20,7 +20,7 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::quota::ReservedMemory;
 use crate::runs::RunAnswer;
-use crate::session::{SessionError, StoredSession};
+use crate::session::StoredSession;
 
 /// Memory for a byte of a session and of the text that is made of it.
 pub(super) const TEXT_FACTOR: u64 = 3;
@@ -117,8 +117,7 @@ pub(super) async fn answer_within(
     if !memory.grow_to(needed, MEMORY_WAIT).await {
         return Err(ApiError::answers_overloaded());
     }
-    let answer = state.runs.answer(owner, run).await;
-    Ok(answer.map_err(SessionError::from)?)
+    Ok(state.runs.answer(owner, run).await?)
 }
 
 /// The answer of a run that the memory has, with memory for what is made of it, as far as there is some.

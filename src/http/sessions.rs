@@ -17,7 +17,7 @@ use crate::agent::inputs::use_named_files;
 use crate::ids::{Owner, RunId, SessionId, WorkspaceId};
 use crate::openai::request::{RequestError, body_member, body_object, refuse_unknown};
 use crate::session::files::StoredFile;
-use crate::session::{Replaced, SessionSummary, StoredSession, export};
+use crate::session::{Replaced, SessionSummary, StoreError, StoredSession, export};
 
 /// The query of `GET /v1/sessions`.
 #[derive(Debug, Deserialize)]
@@ -103,7 +103,11 @@ pub(super) async fn list(
         .as_deref()
         .map(|text| parse_id("after", text))
         .transpose()?;
-    let page = state.sessions.store.list(&owner, limit, after.as_ref()).await?;
+    let page = state
+        .sessions
+        .store
+        .list(&owner, limit, after.as_ref())
+        .await?;
     let entry = |session: SessionSummary| SessionEntry {
         created_at: session.created_at,
         last_run: session.last_run.as_ref().map(RunId::completion_id),
@@ -173,7 +177,7 @@ pub(super) async fn delete(
     let id = path_id(&id)?;
     let lease = state.sessions.lease(&owner, &id).await?;
     if !state.sessions.delete(&lease).await? {
-        return Err(crate::session::SessionError::NotFound.into());
+        return Err(StoreError::NotFound.into());
     }
     let workspace = WorkspaceId::of(&owner, &id);
     state.sources.snapshot().session_deleted(&workspace);
@@ -193,10 +197,19 @@ pub(super) async fn fork(
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
     let fork = fork_body(&bytes)?;
     let lease = state.sessions.lease(&owner, &id).await?;
-    let forked = state
-        .sessions
-        .fork(&lease, fork.before_message, fork.id)
-        .await?;
+    let new_id = fork.id.unwrap_or_else(SessionId::fresh);
+    let store = &state.sessions.store;
+    let forked = store.fork(lease.fence(), fork.before_message, &new_id);
+    let forked = forked.await.map_err(|error| match (error, fork.before_message) {
+        (StoreError::PastEnd { messages }, Some(before)) => {
+            let problem = format!(
+                "before_message is {before}, but the session holds {messages} messages; send 0 to {messages}, or omit it \
+                 to copy all"
+            );
+            RequestError::field("before_message", problem).into()
+        }
+        (error, _) => ApiError::from(error),
+    })?;
     let files = state.sessions.files.of_session(&owner, &forked.id).await?;
     // Without the messages, which may be large and which the client knows or can get. A new session has had no run.
     let body = ForkedSession {
@@ -238,7 +251,7 @@ fn fork_body(bytes: &[u8]) -> Result<ForkBody, RequestError> {
 
 /// The id in a path. A text that is not a valid id is answered like an id of no session, with 404.
 fn path_id(text: &str) -> Result<SessionId, ApiError> {
-    SessionId::parse(text).map_err(|_| crate::session::SessionError::NotFound.into())
+    SessionId::parse(text).map_err(|_| StoreError::NotFound.into())
 }
 
 fn parse_id(param: &str, text: &str) -> Result<SessionId, RequestError> {
@@ -278,7 +291,7 @@ async fn exported(
             };
             export::export(id, &stored, &files, running.as_ref())
         }
-        None => return Err(crate::session::SessionError::NotFound.into()),
+        None => return Err(StoreError::NotFound.into()),
     };
     Ok((status, [(CONTENT_TYPE, "application/json")], json).into_response())
 }

@@ -34,7 +34,7 @@ pub(super) async fn run(
     if state.recorded
         && let Err(error) = runs.record_start(&state).await
     {
-        let error = RunError::from(AgentError::Session(error.into()));
+        let error = RunError::from(AgentError::Session(error));
         let answer = encode(RunReport::Failed(error), page.buffer());
         runs.release_key(&state).await;
         state.end(&mut page, answer);

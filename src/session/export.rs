@@ -18,12 +18,13 @@ use serde_json::value::RawValue;
 use self::mistral::PendingImages;
 pub use self::schema::{SessionExport, SessionImport};
 use super::files::StoredFile;
-use super::{SessionError, StoredMessage, StoredSession, View};
+use super::{StoredMessage, StoredSession, View};
 use crate::ids::{RunId, SessionId, shown};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::openai::metadata::metadata;
 use crate::openai::raw::{RawObject, push_entry, quoted};
+use crate::openai::request::RequestError;
 
 /// The role of results in OpenAI's older form of tool calls, which servers still accept.
 const LEGACY_FUNCTION: &str = "function";
@@ -111,8 +112,8 @@ pub fn export(
 /// instructions. A missing `created_at` or `updated_at` is set to the current time.
 ///
 /// # Errors
-/// `Invalid` with the field and the remedy.
-pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionError> {
+/// With the field and the remedy.
+pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, RequestError> {
     let object = RawObject::parse(json).map_err(|error| {
         let problem = if error.is_data() {
             "must be a JSON object; send the JSON of a session export".to_owned()
@@ -123,12 +124,14 @@ pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionE
                 error.column()
             )
         };
-        invalid("body", &format!("the body {problem}"))
+        RequestError::field("body", format!("the body {problem}"))
     })?;
     let list: Vec<&RawValue> = object
         .get_some("messages")
         .and_then(|list| serde_json::from_str(list.get()).ok())
-        .ok_or_else(|| invalid("messages", "messages must be an array of chat messages"))?;
+        .ok_or_else(|| {
+            RequestError::field("messages", "messages must be an array of chat messages")
+        })?;
     check_count(list.len(), max_messages)?;
     let mut images = PendingImages::of(&object);
     let messages = list
@@ -155,7 +158,7 @@ fn session(
     object: &RawObject<'_>,
     mut messages: Vec<(Message, bool)>,
     meta: &mut BTreeMap<usize, MessageMeta>,
-) -> Result<StoredSession, SessionError> {
+) -> Result<StoredSession, RequestError> {
     let leading = messages
         .iter()
         .enumerate()
@@ -175,7 +178,8 @@ fn session(
                 sources: meta.sources,
             }
         });
-    let metadata = metadata(object).map_err(|error| invalid("metadata", &error.message))?;
+    let metadata =
+        metadata(object).map_err(|error| RequestError::field("metadata", error.message))?;
     let metadata = metadata.filter(|metadata| !metadata.is_empty());
     Ok(StoredSession {
         metadata: metadata.map(|metadata| Value::Object(metadata).to_string()),
@@ -212,10 +216,10 @@ fn read_message(
     index: usize,
     raw: &RawValue,
     images: &mut PendingImages,
-) -> Result<Message, SessionError> {
+) -> Result<Message, RequestError> {
     let fail = |problem: &str| {
         let text = format!("messages[{index}] {problem}; send an OpenAI chat message");
-        invalid(&format!("messages[{index}]"), &text)
+        RequestError::field(&format!("messages[{index}]"), text)
     };
     // `RawValue` accepts any depth of nesting; `Value` has the limit of the code that reads the message later.
     serde_json::from_str::<Value>(raw.get())
@@ -239,7 +243,7 @@ fn read_message(
 }
 
 /// Refuses a role that no model server knows: it would refuse every later turn of the session.
-fn check_role(index: usize, role: &Role) -> Result<(), SessionError> {
+fn check_role(index: usize, role: &Role) -> Result<(), RequestError> {
     match role {
         Role::Other(word) if &**word != LEGACY_FUNCTION => {
             let param = format!("messages[{index}].role");
@@ -247,7 +251,7 @@ fn check_role(index: usize, role: &Role) -> Result<(), SessionError> {
             let text = format!(
                 "{param} is \"{word}\", which is no role of a chat message; write system, developer, user, assistant or tool"
             );
-            Err(invalid(&param, &text))
+            Err(RequestError::field(&param, text))
         }
         Role::System
         | Role::Developer
@@ -261,24 +265,24 @@ fn check_role(index: usize, role: &Role) -> Result<(), SessionError> {
 fn read_meta(
     object: &RawObject<'_>,
     count: usize,
-) -> Result<BTreeMap<usize, MessageMeta>, SessionError> {
+) -> Result<BTreeMap<usize, MessageMeta>, RequestError> {
     const FIELD: &str = "agent.message_meta";
     let remedy = "omit it, or send it as exported";
     let Some(agent) = object.get_some("agent") else {
         return Ok(BTreeMap::new());
     };
     let agent = RawObject::parse(agent.get())
-        .map_err(|_| invalid("agent", &format!("agent must be an object; {remedy}")))?;
+        .map_err(|_| RequestError::field("agent", format!("agent must be an object; {remedy}")))?;
     let Some(list) = agent.get_some("message_meta") else {
         return Ok(BTreeMap::new());
     };
     let list: Vec<&RawValue> = serde_json::from_str(list.get())
-        .map_err(|_| invalid(FIELD, &format!("{FIELD} must be an array; {remedy}")))?;
+        .map_err(|_| RequestError::field(FIELD, format!("{FIELD} must be an array; {remedy}")))?;
     let mut entries = BTreeMap::new();
     for (position, entry) in list.into_iter().enumerate() {
         let fail = |problem: &str| {
             let param = format!("{FIELD}[{position}]");
-            invalid(&param, &format!("{param} {problem}; {remedy}"))
+            RequestError::field(&param, format!("{param} {problem}; {remedy}"))
         };
         let meta: MessageMeta = serde_json::from_str(entry.get()).map_err(|_| {
             fail("must be an object with an index and the metadata of that message")
@@ -293,7 +297,7 @@ fn read_meta(
     Ok(entries)
 }
 
-fn read_time(object: &RawObject<'_>, field: &str) -> Result<i64, SessionError> {
+fn read_time(object: &RawObject<'_>, field: &str) -> Result<i64, RequestError> {
     let Some(value) = object.get_some(field) else {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -307,25 +311,18 @@ fn read_time(object: &RawObject<'_>, field: &str) -> Result<i64, SessionError> {
             let text = format!(
                 "{field} must be an integer of Unix seconds; omit it to use the current time"
             );
-            invalid(field, &text)
+            RequestError::field(field, text)
         })
 }
 
-fn check_count(count: usize, max_messages: usize) -> Result<(), SessionError> {
+fn check_count(count: usize, max_messages: usize) -> Result<(), RequestError> {
     if count <= max_messages {
         return Ok(());
     }
     let text = format!(
         "the session has {count} messages, but at most {max_messages} are allowed; omit the oldest"
     );
-    Err(invalid("messages", &text))
-}
-
-fn invalid(param: &str, message: &str) -> SessionError {
-    SessionError::Invalid {
-        param: param.to_owned(),
-        message: message.to_owned(),
-    }
+    Err(RequestError::field("messages", text))
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
-//! The sessions of a store, with their files: leases, changes with their titles, imports and forks.
+//! The sessions of a store, with their files: leases, changes with their titles, and imports.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::files::{FileError, FileStore};
 use super::settings::Settings;
-use super::{SessionError, title};
-use crate::ids::{ChatId, ChatKey, Owner, RunId, SessionId};
+use super::title;
+use crate::ids::{ChatId, ChatKey, Owner, SessionId};
 use crate::openai::message::Message;
 use crate::store::{
-    Change, Growth, Lease, Replaced, SessionHead, SessionPage, SessionSummary, Store, StoreError,
-    StoredMessage, StoredSession, UnstoredTurn, WaitingTurn,
+    Change, Growth, Lease, Replaced, Store, StoreError, StoredMessage, StoredSession, WaitingTurn,
 };
 
 /// The sessions and their files; cheap to clone.
@@ -30,7 +29,7 @@ pub struct Sessions {
 #[derive(Debug)]
 pub struct UnwrittenChange {
     /// The cause.
-    pub error: SessionError,
+    pub error: StoreError,
     /// The change.
     pub change: Change,
 }
@@ -66,22 +65,22 @@ impl Sessions {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue for the lease.
-    pub async fn lease(&self, owner: &Owner, id: &SessionId) -> Result<Lease, SessionError> {
-        Ok(self.store.acquire(owner, id, self.wait).await?)
+    pub async fn lease(&self, owner: &Owner, id: &SessionId) -> Result<Lease, StoreError> {
+        self.store.acquire(owner, id, self.wait).await
     }
 
     /// Checks whether a change of a session would be refused for its size. `stored` is the session; `None` if it does
     /// not exist.
     ///
     /// # Errors
-    /// `TooLarge`, `Full`; else when the store fails.
+    /// `SessionTooLarge`, `Full`; else when the store fails.
     pub async fn check_size(
         &self,
         owner: &Owner,
         id: &SessionId,
         stored: Option<&StoredSession>,
         change: &Change,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), StoreError> {
         let before = stored.map(|stored| stored.stored_bytes() as u64);
         let kept = stored.map_or(0, |stored| {
             let messages = stored.messages.iter().take(change.keep);
@@ -94,13 +93,13 @@ impl Sessions {
         let metadata = change.metadata.as_ref().or(stored).map_or(0, String::len);
         let after = (kept + instructions + metadata + new.sum::<usize>()) as u64;
         let growth = Growth { before, after };
-        Ok(self.store.check_growth(owner, id, growth).await?)
+        self.store.check_growth(owner, id, growth).await
     }
 
     /// Applies a change atomically; creates the session if it does not exist. Then the files of the change are attached.
     ///
     /// # Errors
-    /// `TooLarge`, `Full`; else when the store fails or the lease is lost. Nothing is changed then.
+    /// `SessionTooLarge`, `Full`; else when the store fails or the lease is lost. Nothing is changed then.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change is applied completely or not at all; some files may not be attached.
@@ -123,7 +122,7 @@ impl Sessions {
                 Ok(())
             }
             Err(error) => Err(Box::new(UnwrittenChange {
-                error: error.into(),
+                error,
                 change: Arc::unwrap_or_clone(change),
             })),
         }
@@ -132,12 +131,12 @@ impl Sessions {
     /// Replaces the session of the lease; its files stay. A `created_at` of 0 is replaced by the current time.
     ///
     /// # Errors
-    /// `TooLarge`, `Full`; else when the store fails or the lease is lost. Nothing is changed then.
+    /// `SessionTooLarge`, `Full`; else when the store fails or the lease is lost. Nothing is changed then.
     pub async fn replace(
         &self,
         lease: &Lease,
         session: StoredSession,
-    ) -> Result<Replaced, SessionError> {
+    ) -> Result<Replaced, StoreError> {
         let change = Arc::new(Change {
             title: title::of(&session.messages),
             instructions: Some(session.instructions),
@@ -145,49 +144,16 @@ impl Sessions {
             metadata: session.metadata,
             ..Change::default()
         });
-        let replaced = self
-            .store
-            .replace(lease.fence(), session.created_at, &change);
-        Ok(replaced.await?)
-    }
-
-    /// Makes a session with the messages before the index `before_message`, or all. As in an export, the index counts instructions
-    /// and messages together.
-    ///
-    /// Pending client calls stay assigned to the source session. Both sessions use the same files.
-    ///
-    /// # Errors
-    /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end, `TooLarge`, `Full`; else
-    /// when the store fails.
-    pub async fn fork(
-        &self,
-        source: &Lease,
-        before_message: Option<usize>,
-        new_id: Option<SessionId>,
-    ) -> Result<SessionSummary, SessionError> {
-        let new_id = new_id.unwrap_or_else(SessionId::fresh);
-        let forked = self
-            .store
-            .fork(source.fence(), before_message, &new_id)
-            .await;
-        match (forked, before_message) {
-            (Ok(forked), _) => Ok(forked),
-            (Err(StoreError::PastEnd { messages }), Some(before)) => Err(SessionError::Invalid {
-                param: "before_message".to_owned(),
-                message: format!(
-                    "before_message is {before}, but the session holds {messages} messages; send 0 to {messages}, or \
-                     omit it to copy all"
-                ),
-            }),
-            (Err(error), _) => Err(error.into()),
-        }
+        self.store
+            .replace(lease.fence(), session.created_at, &change)
+            .await
     }
 
     /// Deletes a session and the files that only it uses; returns whether it existed.
     ///
     /// # Errors
     /// When the store fails or the lease is lost.
-    pub async fn delete(&self, lease: &Lease) -> Result<bool, SessionError> {
+    pub async fn delete(&self, lease: &Lease) -> Result<bool, StoreError> {
         let deleted = self.store.delete(lease.fence()).await?;
         if deleted {
             self.files.clean_up().await;
@@ -207,7 +173,7 @@ impl Sessions {
         &self,
         ttl: Option<Duration>,
         nameless_ttl: Option<Duration>,
-    ) -> Result<u64, SessionError> {
+    ) -> Result<u64, StoreError> {
         let deleted = self.store.expire(ttl, nameless_ttl).await?;
         if deleted > 0 {
             self.files.clean_up().await;
@@ -237,21 +203,6 @@ fn bytes_of(messages: &[Message]) -> usize {
     messages.iter().map(|message| message.json().len()).sum()
 }
 
-impl From<StoreError> for SessionError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Busy => Self::Busy,
-            StoreError::LeaseLost => Self::LeaseLost,
-            StoreError::NotFound => Self::NotFound,
-            StoreError::Exists => Self::Exists,
-            StoreError::SessionTooLarge { bytes, limit } => Self::TooLarge { bytes, limit },
-            StoreError::Full(full) => Self::Full(full),
-            StoreError::Failed(source) => Self::Store(source),
-            other => Self::Store(Box::new(other)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,7 +210,7 @@ mod tests {
     use crate::store::StoreUrl;
 
     #[tokio::test]
-    async fn a_session_has_a_title_and_its_forks_say_what_is_wrong_with_an_index() {
+    async fn a_session_and_its_fork_have_a_title() {
         let settings = Settings {
             store: StoreUrl::Memory,
             ttl: None,
@@ -280,19 +231,13 @@ mod tests {
             ..Change::default()
         };
         sessions.write(&lease, change).await.unwrap();
-        let fork = sessions.fork(&lease, None, None).await.unwrap();
-        assert!(fork.id.as_str().starts_with("sess_"));
+        let fork = SessionId::fresh();
+        let forked = sessions.store.fork(lease.fence(), None, &fork).await;
+        let forked = forked.unwrap();
         assert_eq!(
-            (fork.message_count, fork.title.as_deref()),
+            (forked.message_count, forked.title.as_deref()),
             (1, Some("hello"))
         );
-        match sessions.fork(&lease, Some(2), None).await {
-            Err(SessionError::Invalid { param, message }) => {
-                assert_eq!(param, "before_message");
-                assert!(message.contains("holds 1 messages"), "{message}");
-            }
-            other => panic!("{other:?}"),
-        }
         let page = sessions.store.list(&owner, 10, None).await.unwrap();
         let titles = page.data.iter().map(|entry| entry.title.as_deref());
         assert_eq!(titles.collect::<Vec<_>>(), [Some("hello"); 2]);

@@ -342,8 +342,9 @@ async fn after(
         });
     }
     let before = stored.instructions.len() + place + 1;
-    let fork = parts.sessions.fork(&session.lease, Some(before), None);
-    let id = fork.await?.id;
+    let id = SessionId::fresh();
+    let store = &parts.sessions.store;
+    store.fork(session.lease.fence(), Some(before), &id).await?;
     let owner = session.lease.owner();
     Ok(LeasedSession {
         is_fork: true,

@@ -15,7 +15,7 @@ use crate::ids::{Owner, RunId};
 use crate::openai::message::Message;
 use crate::openai::raw::{RawObject, quoted};
 use crate::runs::FoundRun;
-use crate::session::{SessionError, StoredMessage, StoredSession};
+use crate::session::{StoredMessage, StoredSession};
 
 /// The stored messages up to the end of an answer.
 #[derive(Debug, JsonSchema)]
@@ -52,8 +52,7 @@ pub(in super::super) async fn list(
     let id = run_id(&id)?;
     let found = look_up(&state, &owner, &id).await?;
     let is_running = matches!(found, FoundRun::Running | FoundRun::Elsewhere(_));
-    let session = state.runs.session_of(&owner, &id).await;
-    let session = session.map_err(SessionError::from)?;
+    let session = state.runs.session_of(&owner, &id).await?;
     // The list grows while the run lasts. A turn that has no session stores nothing.
     let is_whole = is_running || session.is_none();
     let stored = match session {

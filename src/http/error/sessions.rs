@@ -3,23 +3,21 @@
 use http::StatusCode;
 
 use super::{ApiError, RETRY_AFTER_SECONDS};
-use crate::openai::request::RequestError;
-use crate::session::{SessionError, StorageFull};
+use crate::session::{StorageFull, StoreError};
 
-impl From<SessionError> for ApiError {
-    fn from(error: SessionError) -> Self {
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
         match error {
-            SessionError::Busy => {
+            StoreError::Busy => {
                 let message = "another turn of this session is still running; send the request again when it has ended, or use another session";
                 Self::invalid(StatusCode::CONFLICT, Some("session_busy"), message)
             }
-            SessionError::NotFound => Self::not_found("no session has this id"),
-            SessionError::Exists => {
+            StoreError::NotFound => Self::not_found("no session has this id"),
+            StoreError::Exists => {
                 let message = "a session with this id exists already; choose another id";
                 Self::invalid(StatusCode::CONFLICT, Some("session_exists"), message)
             }
-            SessionError::Invalid { param, message } => RequestError::field(&param, message).into(),
-            SessionError::TooLarge { bytes, limit } => {
+            StoreError::SessionTooLarge { bytes, limit } => {
                 let message = format!(
                     "the session would have {bytes} bytes, and session_max_bytes is {limit}; start a new session, fork \
                      this one before a large message, or raise the setting"
@@ -30,33 +28,32 @@ impl From<SessionError> for ApiError {
                     message,
                 )
             }
-            SessionError::Full(full) => storage_full(full),
-            SessionError::LeaseLost => {
-                let message = "the turn lost its session, because the session store could not be reached for too long; \
-                               send the request again";
-                let mut answer = Self::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "server_error",
-                    Some("session_store_unavailable"),
-                    message,
-                );
-                answer.0.retry_after = Some(RETRY_AFTER_SECONDS);
-                answer
-            }
-            SessionError::Store(source) => {
-                let message = "the session store is not available; try again later";
-                let mut answer = Self::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "server_error",
-                    Some("session_store_unavailable"),
-                    message,
-                );
-                answer.0.retry_after = Some(RETRY_AFTER_SECONDS);
-                answer.0.cause = Some(source.to_string());
-                answer
-            }
+            StoreError::Full(full) => storage_full(full),
+            StoreError::LeaseLost => unavailable(
+                "the turn lost its session, because the session store could not be reached for too long; send the \
+                 request again",
+                None,
+            ),
+            StoreError::Failed(source) => store_failed(source.as_ref()),
+            error @ (StoreError::PastEnd { .. }
+            | StoreError::InUse { .. }
+            | StoreError::NewerSchema { .. }) => store_failed(&error),
         }
     }
+}
+
+fn store_failed(cause: &dyn std::error::Error) -> ApiError {
+    let message = "the session store is not available; try again later";
+    unavailable(message, Some(cause.to_string()))
+}
+
+fn unavailable(message: &str, cause: Option<String>) -> ApiError {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let code = Some("session_store_unavailable");
+    let mut answer = ApiError::new(status, "server_error", code, message);
+    answer.0.retry_after = Some(RETRY_AFTER_SECONDS);
+    answer.0.cause = cause;
+    answer
 }
 
 /// 507: a retry helps only after sessions were deleted or the disk has more space.

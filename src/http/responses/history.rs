@@ -15,7 +15,6 @@ use crate::openai::request::RequestError;
 use crate::responses::decode::{KnownHistory, NamedContainer, References};
 use crate::responses::encode::{ItemText, as_response, output_items};
 use crate::runs::{FoundRun, RunAnswer};
-use crate::session::SessionError;
 
 /// What is known of what a body refers to.
 ///
@@ -36,8 +35,7 @@ pub(super) async fn known_history(
     }
     if let Some(previous) = &references.previous {
         let run = RunId::parse(previous).map_err(|_| ApiError::no_previous_response())?;
-        let session = state.runs.session_of(owner, &run).await;
-        let session = session.map_err(SessionError::from)?;
+        let session = state.runs.session_of(owner, &run).await?;
         known.session = Some(session.ok_or_else(ApiError::no_previous_response)?);
         if references.lacks_model {
             known.model = model_of(state, owner, &run).await?;
@@ -48,8 +46,7 @@ pub(super) async fn known_history(
         known.session = Some(session(state, owner, conversation).await?);
         known.appends = true;
     } else if let Some(run) = &references.newest {
-        let session = state.runs.session_of(owner, run).await;
-        known.session = match session.map_err(SessionError::from)? {
+        known.session = match state.runs.session_of(owner, run).await? {
             Some(id) if state.sessions.store.head(owner, &id).await?.is_some() => Some(id),
             Some(_) | None => None,
         };
@@ -73,8 +70,7 @@ async fn model_of(
     if let Some(unfinished) = unfinished.and_then(|status| status.unfinished) {
         return Ok(std::str::from_utf8(&unfinished).ok().and_then(model));
     }
-    let found = state.runs.look_up_shown(owner, run).await;
-    Ok(match found.map_err(SessionError::from)? {
+    Ok(match state.runs.look_up_shown(owner, run).await? {
         Some(FoundRun::Ended { bytes }) => {
             let read = reads::answer(state, owner, run, bytes).await?;
             let response = match &read {
@@ -109,8 +105,7 @@ async fn container(
 ) -> Result<SessionId, ApiError> {
     let mut session = None;
     if let Some(run) = RunId::of_container(&named.id) {
-        let found = state.runs.session_of(owner, &run).await;
-        session = found.map_err(SessionError::from)?;
+        session = state.runs.session_of(owner, &run).await?;
     }
     if let Some(id) = &session
         && state.sessions.store.head(owner, id).await?.is_none()
@@ -177,8 +172,7 @@ async fn items(
     let runs: BTreeSet<RunId> = ids.iter().filter_map(|id| RunId::of_item(id)).collect();
     // One after another, so that no more than one of them is in memory.
     for run in runs {
-        let known = state.runs.look_up_shown(owner, &run).await;
-        if let Some(FoundRun::Ended { bytes }) = known.map_err(SessionError::from)?
+        if let Some(FoundRun::Ended { bytes }) = state.runs.look_up_shown(owner, &run).await?
             && let Some(read) = reads::answer(state, owner, &run, bytes).await?
             && let Some(response) = response_of(&run, &read.answer).await
         {
@@ -193,8 +187,7 @@ async fn items(
     let of_items = referred.missing.keys().filter_map(|id| RunId::of_item(id));
     let mut by_session: BTreeMap<SessionId, BTreeSet<RunId>> = BTreeMap::new();
     for run in of_items.collect::<BTreeSet<_>>() {
-        let session = state.runs.session_of(owner, &run).await;
-        if let Some(id) = session.map_err(SessionError::from)? {
+        if let Some(id) = state.runs.session_of(owner, &run).await? {
             by_session.entry(id).or_default().insert(run);
         }
     }

@@ -24,7 +24,7 @@ use crate::openai::message::Role;
 use crate::quota::ReservedMemory;
 use crate::responses::encode::{ItemText, output_items};
 use crate::runs::FoundRun;
-use crate::session::{SessionError, StoredSession};
+use crate::session::StoredSession;
 
 /// A list of items.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -239,8 +239,8 @@ impl SessionItems<'_> {
         run: &RunId,
         memory: &mut ReservedMemory,
     ) -> Result<Vec<PlacedItem>, ApiError> {
-        let known = self.state.runs.look_up_shown(self.owner, run).await;
-        if let Some(FoundRun::Ended { bytes }) = known.map_err(SessionError::from)?
+        if let Some(FoundRun::Ended { bytes }) =
+            self.state.runs.look_up_shown(self.owner, run).await?
             && let Some(answer) =
                 reads::answer_within(self.state, self.owner, run, bytes, memory).await?
             && let Some(response) = response_of(run, &answer).await

@@ -18,7 +18,6 @@ use crate::chat::decode::{Decision, decode};
 use crate::ids::{FileId, Owner, RequestId, RunId};
 use crate::openai::request::body_object;
 use crate::responses::decode::{IssuedIds, as_plain_chat};
-use crate::session::SessionError;
 use crate::session::files::FileError;
 use crate::upstream::settings::{NativeApi, Quirks};
 
@@ -94,8 +93,7 @@ async fn is_known(state: &AppState, owner: &Owner, ids: &IssuedIds) -> Result<bo
         return Ok(true);
     }
     for run in runs {
-        let found = state.runs.look_up_shown(owner, &run).await;
-        if found.map_err(SessionError::from)?.is_some() {
+        if state.runs.look_up_shown(owner, &run).await?.is_some() {
             return Ok(true);
         }
     }

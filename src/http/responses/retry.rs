@@ -20,7 +20,6 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::raw::RawObject;
 use crate::quota::heaviest;
 use crate::runs::FoundRun;
-use crate::session::SessionError;
 
 /// How long a request may come again. Then it is a new one.
 const RETRY_TTL: Duration = Duration::from_secs(600);
@@ -131,8 +130,7 @@ pub(super) async fn failed_session(
     let Some(run) = state.retried.find(digest) else {
         return Ok(None);
     };
-    let found = state.runs.look_up_shown(owner, &run).await;
-    let Some(FoundRun::Ended { bytes }) = found.map_err(SessionError::from)? else {
+    let Some(FoundRun::Ended { bytes }) = state.runs.look_up_shown(owner, &run).await? else {
         return Ok(None);
     };
     let Some(read) = reads::answer(state, owner, &run, bytes).await? else {
@@ -146,8 +144,7 @@ pub(super) async fn failed_session(
     if !failed {
         return Ok(None);
     }
-    let session = state.runs.session_of(owner, &run).await;
-    let Some(session) = session.map_err(SessionError::from)? else {
+    let Some(session) = state.runs.session_of(owner, &run).await? else {
         return Ok(None);
     };
     let head = state.sessions.store.head(owner, &session).await?;

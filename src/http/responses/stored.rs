@@ -20,7 +20,7 @@ use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
 use crate::responses::encode::unfinished_of;
 use crate::runs::{CancelMode, FollowError, FoundRun, RunStatus};
-use crate::session::{SessionError, StoredSession};
+use crate::session::StoredSession;
 
 /// The query of a reader of a response.
 #[derive(Debug, Deserialize)]
@@ -63,8 +63,7 @@ pub(in super::super) async fn delete(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     refuse_elsewhere(&state, &owner, &id).await?;
-    let session = state.runs.session_of(&owner, &id).await;
-    let session = session.map_err(SessionError::from)?;
+    let session = state.runs.session_of(&owner, &id).await?;
     // Before the answer is deleted, so that it is not refused after it.
     let needed = match &session {
         Some(session) => state.sessions.store.head(&owner, session).await?,
@@ -72,12 +71,7 @@ pub(in super::super) async fn delete(
     };
     let needed = needed.map_or(0, |head| head.bytes);
     let _memory = reads::reserve(&state, &owner, needed.saturating_mul(reads::TEXT_FACTOR)).await?;
-    if !state
-        .runs
-        .delete(&owner, &id)
-        .await
-        .map_err(SessionError::from)?
-    {
+    if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
     }
     if let Some(session) = session {
@@ -124,8 +118,7 @@ pub(in super::super) async fn input_items(
         // Which messages of the session are its input is stored with its answer.
         let _ended = state.runs.wait_for(&owner, &id).await;
     }
-    let session = state.runs.session_of(&owner, &id).await;
-    let read = match session.map_err(SessionError::from)? {
+    let read = match state.runs.session_of(&owner, &id).await? {
         Some(session) => reads::session(&state, &owner, &session, reads::ITEMS_FACTOR)
             .await?
             .map(|read| (session, read.into_parts())),
@@ -216,8 +209,11 @@ async fn ended(id: &RunId, read: ReadAnswer) -> Response {
 }
 
 async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun, ApiError> {
-    let found = state.runs.look_up_shown(owner, id).await;
-    found.map_err(SessionError::from)?.ok_or_else(not_found)
+    state
+        .runs
+        .look_up_shown(owner, id)
+        .await?
+        .ok_or_else(not_found)
 }
 
 /// Whether a session has no answer of another run.

@@ -92,7 +92,13 @@ async fn files_go_with_the_last_session_that_uses_them() {
     sessions.write(&lease, change).await.unwrap();
     drop(lease);
     assert_eq!(
-        sessions.store.load(&alice, &s).await.unwrap().unwrap().messages,
+        sessions
+            .store
+            .load(&alice, &s)
+            .await
+            .unwrap()
+            .unwrap()
+            .messages,
         [message]
     );
     let uploaded = put(files, "alice", "uploaded", 2).await;
@@ -109,7 +115,10 @@ async fn files_go_with_the_last_session_that_uses_them() {
     let replaced = StoredSession::default();
     let lease = sessions.lease(&alice, &s).await.unwrap();
     sessions.replace(&lease, replaced).await.unwrap();
-    let t = sessions.fork(&lease, None, Some(session("t"))).await;
+    let t = sessions
+        .store
+        .fork(lease.fence(), None, &session("t"))
+        .await;
     let t = t.unwrap().id;
     drop(lease);
     assert_eq!(of_session(&t).await, ["made", "uploaded"]);
