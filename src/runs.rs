@@ -28,7 +28,7 @@ use self::log::Page;
 pub use self::polled::ConnectionRun;
 use self::polled::PolledRun;
 pub use self::reader::{Beginning, FirstReader};
-pub use self::records::{Claimed, FoundRun, IdempotencyKey};
+pub use self::records::{FoundRun, IdempotencyKey};
 use self::settings::Settings;
 use self::state::RunState;
 use self::table::Table;
@@ -39,8 +39,8 @@ use crate::agent::turn::TurnRequest;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
 use crate::quota::{RetainedMemory, Scarce};
-pub use crate::store::OtherReplica;
 use crate::store::Store;
+pub use crate::store::{KeyClaim, OtherReplica};
 
 /// The runs of this process; cheap to clone.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::{AppState, reads, turn};
 use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
-use crate::runs::{Claimed, FoundRun, IdempotencyKey, RunAnswer};
+use crate::runs::{FoundRun, IdempotencyKey, KeyClaim, RunAnswer};
 
 /// The header with the key.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -86,9 +86,9 @@ pub(super) async fn attach(
     let KeyedRequest { owner, key, .. } = request;
     for _ in 0..MAX_CLAIMS {
         let held = match state.runs.claim(owner, key, run).await? {
-            Claimed::New => return Ok(Attached::Start(None)),
-            Claimed::Reused => return Err(ApiError::idempotency_key_reused()),
-            Claimed::Held(held) => held,
+            KeyClaim::New => return Ok(Attached::Start(None)),
+            KeyClaim::Reused => return Err(ApiError::idempotency_key_reused()),
+            KeyClaim::Held { run } => run,
         };
         let session = match state.runs.look_up(owner, &held).await? {
             Some(FoundRun::Running) => match running(state, request, &held).await {

@@ -4,10 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use tokio::time::Instant;
 
-use super::records::{Claimed, IdempotencyKey};
+use super::records::IdempotencyKey;
 use super::table::LOG_TTL;
 use crate::ids::{Owner, RunId};
 use crate::quota::RetainedBytes;
+use crate::store::KeyClaim;
 
 /// Memory that a key counts of that for runs, in bytes.
 pub(super) const KEY_BYTES: usize = 512;
@@ -50,13 +51,15 @@ impl MemoryKeys {
         key: &IdempotencyKey,
         run: &RunId,
         charge: RetainedBytes,
-    ) -> Claimed {
+    ) -> KeyClaim {
         let now = Instant::now();
         let own = self.0.entry(owner.clone()).or_default();
         own.expire(now);
         match own.keys.get(&key.text) {
-            Some(held) if held.fingerprint != key.fingerprint => Claimed::Reused,
-            Some(held) => Claimed::Held(held.run.clone()),
+            Some(held) if held.fingerprint != key.fingerprint => KeyClaim::Reused,
+            Some(held) => KeyClaim::Held {
+                run: held.run.clone(),
+            },
             None => {
                 let held = MemoryKey {
                     fingerprint: key.fingerprint,
@@ -67,7 +70,7 @@ impl MemoryKeys {
                 };
                 own.keys.insert(key.text.clone(), held);
                 own.order.push_back((key.text.clone(), now));
-                Claimed::New
+                KeyClaim::New
             }
         }
     }
@@ -199,34 +202,34 @@ mod tests {
         let claim = |keys: &mut MemoryKeys, run: &RunId| {
             keys.claim(&owner, &key("k"), run, RetainedBytes::default())
         };
-        assert!(matches!(claim(&mut keys, &first), Claimed::New));
+        assert!(matches!(claim(&mut keys, &first), KeyClaim::New));
         // It runs for long.
         for _ in 0..3 {
             tokio::time::advance(LOG_TTL).await;
-            assert!(matches!(claim(&mut keys, &second), Claimed::Held(run) if run == first));
+            assert!(matches!(claim(&mut keys, &second), KeyClaim::Held { run } if run == first));
         }
         keys.ended(&owner, &key("k"), &first);
         tokio::time::advance(LOG_TTL / 2).await;
-        assert!(matches!(claim(&mut keys, &second), Claimed::Held(_)));
+        assert!(matches!(claim(&mut keys, &second), KeyClaim::Held { .. }));
         assert!(
             !keys.reclaim(&owner, &key("k"), &first, &second),
             "it has ended"
         );
         tokio::time::advance(LOG_TTL / 2).await;
-        assert!(matches!(claim(&mut keys, &second), Claimed::New));
+        assert!(matches!(claim(&mut keys, &second), KeyClaim::New));
         assert!(keys.reclaim(&owner, &key("k"), &second, &first));
         keys.release(&owner, &key("k"), &second);
         assert!(
-            matches!(claim(&mut keys, &second), Claimed::Held(_)),
+            matches!(claim(&mut keys, &second), KeyClaim::Held { .. }),
             "it is of another run"
         );
         keys.never_starts(&owner, &key("k"), &first);
         assert!(keys.reclaim(&owner, &key("k"), &first, &second));
         keys.never_starts(&owner, &key("k"), &second);
         tokio::time::advance(LOG_TTL).await;
-        assert!(matches!(claim(&mut keys, &first), Claimed::New));
+        assert!(matches!(claim(&mut keys, &first), KeyClaim::New));
         keys.release(&owner, &key("k"), &first);
-        assert!(matches!(claim(&mut keys, &second), Claimed::New));
+        assert!(matches!(claim(&mut keys, &second), KeyClaim::New));
     }
 
     #[tokio::test(start_paused = true)]
@@ -245,7 +248,7 @@ mod tests {
         assert!(keys.forget_oldest(&alice));
         let mut is_held = |owner: &Owner, text: &str| {
             let claimed = keys.claim(owner, &key(text), &run, RetainedBytes::default());
-            matches!(claimed, Claimed::Held(_))
+            matches!(claimed, KeyClaim::Held { .. })
         };
         assert!(is_held(&alice, "1") && is_held(&alice, "3"));
         assert!(!is_held(&alice, "2"));

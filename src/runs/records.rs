@@ -44,17 +44,6 @@ pub enum FoundRun {
     Interrupted(Option<SessionId>),
 }
 
-/// Whose an idempotency key is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claimed {
-    /// It is the new run's.
-    New,
-    /// It leads to this run, which was started by the same request.
-    Held(RunId),
-    /// It was used with another request.
-    Reused,
-}
-
 impl Runs {
     /// What is known of a run of this owner; none if there is no such run.
     ///
@@ -198,24 +187,19 @@ impl Runs {
         owner: &Owner,
         key: &IdempotencyKey,
         run: &RunId,
-    ) -> Result<Claimed, StoreError> {
+    ) -> Result<KeyClaim, StoreError> {
         if key.in_memory {
             return Ok(self.claim_in_memory(owner, key, run));
         }
-        let claim = self
-            .0
-            .store
-            .claim_key(owner, &key.text, &key.fingerprint, run);
-        Ok(match claim.await? {
-            KeyClaim::New => Claimed::New,
-            KeyClaim::Held { run } => Claimed::Held(run),
-            KeyClaim::Reused => Claimed::Reused,
-        })
+        let store = &self.0.store;
+        store
+            .claim_key(owner, &key.text, &key.fingerprint, run)
+            .await
     }
 
     /// Claims the key of a run that is not stored. Where there is no room for it, what memory has of the owner's ended runs
     /// goes, and then its oldest keys.
-    fn claim_in_memory(&self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> Claimed {
+    fn claim_in_memory(&self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> KeyClaim {
         let mut charge = self.0.logs.charge(owner);
         while let Err(scarce) = charge.grow_to(KEY_BYTES) {
             if !self.drop_oldest(owner, scarce) && !self.0.table.lock().keys.forget_oldest(owner) {
