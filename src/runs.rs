@@ -28,7 +28,7 @@ use self::log::Page;
 pub use self::polled::ConnectionRun;
 use self::polled::PolledRun;
 pub use self::reader::{Beginning, FirstReader};
-pub use self::records::{FoundRun, IdempotencyKey};
+pub use self::records::IdempotencyKey;
 use self::settings::Settings;
 use self::state::RunState;
 use self::table::Table;
@@ -40,7 +40,7 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
 use crate::quota::{RetainedMemory, Scarce};
 use crate::store::Store;
-pub use crate::store::{KeyClaim, OtherReplica};
+pub use crate::store::{KeyClaim, OtherReplica, RunRecord, RunRecordState};
 
 /// The runs of this process; cheap to clone.
 #[derive(Debug, Clone)]
@@ -255,6 +255,19 @@ impl Runs {
             run.clear();
         }
         oldest.is_some()
+    }
+}
+
+/// Of a run of another process, of which only the record is known.
+impl From<RunRecord> for RunStatus {
+    fn from(record: RunRecord) -> Self {
+        Self {
+            id: record.id,
+            created: record.created_at,
+            session_id: record.session_id,
+            round: 0,
+            unfinished: None,
+        }
     }
 }
 

@@ -28,7 +28,9 @@ use crate::openai::request::{
     RequestError, body_member, body_object, listed, one_of, refuse_unknown,
 };
 use crate::responses::encode::as_completion;
-use crate::runs::{CancelMode, Follow, FollowError, Followed, FoundRun, RunAnswer, RunStatus};
+use crate::runs::{
+    CancelMode, Follow, FollowError, Followed, RunAnswer, RunRecord, RunRecordState, RunStatus,
+};
 use crate::session::StoreError;
 
 /// The last line that a reader of events has.
@@ -60,18 +62,19 @@ pub(super) async fn show(
     if let Some(status) = state.runs.status(&owner, &id) {
         return Ok(still_running(&status));
     }
-    match look_up(&state, &owner, &id).await? {
-        FoundRun::Ended { bytes } => {
+    let found = look_up(&state, &owner, &id).await?;
+    match found.state {
+        RunRecordState::Ended { bytes } => {
             let read = reads::answer(&state, &owner, &id, bytes).await?;
             let ReadAnswer { answer, memory } = read.ok_or_else(not_found)?;
             let answer = completion_of(&id, answer).await;
             let response = turn::whole(Some(&answer), None).await;
             Ok(reads::counted(response, memory))
         }
-        FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
-        FoundRun::Elsewhere(status) => Ok(still_running(&status)),
+        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
+        RunRecordState::RunningElsewhere => Ok(still_running(&found.into())),
         // It started in between.
-        FoundRun::Running => Err(not_found()),
+        RunRecordState::Running => Err(not_found()),
     }
 }
 
@@ -163,10 +166,10 @@ pub(super) async fn events(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     let after = after(query.after.as_deref(), &headers)?;
-    match look_up(&state, &owner, &id).await? {
-        FoundRun::Elsewhere(_) => return Err(ApiError::replica_unreachable()),
-        FoundRun::Interrupted(_) => return Err(ApiError::run_interrupted()),
-        FoundRun::Running | FoundRun::Ended { .. } => {}
+    match look_up(&state, &owner, &id).await?.state {
+        RunRecordState::RunningElsewhere => return Err(ApiError::replica_unreachable()),
+        RunRecordState::Interrupted => return Err(ApiError::run_interrupted()),
+        RunRecordState::Running | RunRecordState::Ended { .. } => {}
     }
     match state.runs.follow(&owner, &id, after) {
         Ok(follow) => Ok(followed(&state, follow.numbered())),
@@ -208,11 +211,11 @@ pub(super) async fn cancel(
     let mode = cancel_mode(&state, &owner, request).await?;
     match state.runs.cancel(&owner, &id, mode) {
         true => Ok(cancelling(&id)),
-        false => match look_up(&state, &owner, &id).await? {
-            FoundRun::Elsewhere(_) => Err(ApiError::replica_unreachable()),
-            FoundRun::Running | FoundRun::Ended { .. } | FoundRun::Interrupted(_) => {
-                Err(ApiError::not_running())
-            }
+        false => match look_up(&state, &owner, &id).await?.state {
+            RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
+            RunRecordState::Running
+            | RunRecordState::Ended { .. }
+            | RunRecordState::Interrupted => Err(ApiError::not_running()),
         },
     }
 }
@@ -270,7 +273,7 @@ pub(super) async fn refuse_elsewhere(
 }
 
 /// What is known of a run.
-async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun, ApiError> {
+async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<RunRecord, ApiError> {
     state
         .runs
         .look_up_shown(owner, id)

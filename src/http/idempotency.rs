@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::{AppState, reads, turn};
 use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
-use crate::runs::{FoundRun, IdempotencyKey, KeyClaim, RunAnswer};
+use crate::runs::{IdempotencyKey, KeyClaim, RunAnswer, RunRecordState};
 
 /// The header with the key.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -91,35 +91,39 @@ pub(super) async fn attach(
             KeyClaim::Held { run } => run,
         };
         let session = match state.runs.look_up(owner, &held).await? {
-            Some(FoundRun::Running) => match running(state, request, &held).await {
-                Some(response) => return Ok(Attached::Answer(of_run(response, &held, request))),
-                // It has just ended.
-                None => continue,
-            },
-            Some(FoundRun::Elsewhere(status)) => {
-                if request.background && !request.reply.is_streamed() {
-                    let response = request.reply.accepted(&status);
-                    return Ok(Attached::Answer(of_run(response, &held, request)));
-                }
-                if request.reply.is_streamed()
-                    && let Some(response) =
-                        cluster::follow(state, owner, &held, LinesFrom::Start).await
-                {
-                    return Ok(Attached::Answer(of_run(response, &held, request)));
-                }
-                end_elsewhere(state, owner, &held).await?;
-                continue;
-            }
-            Some(FoundRun::Ended { bytes }) => {
-                let Some(read) = reads::answer(state, owner, &held, bytes).await? else {
-                    continue;
-                };
-                let response = replay(state, request, &held, &read.answer).await;
-                let response = reads::counted(response, read.memory);
-                return Ok(Attached::Answer(of_run(response, &held, request)));
-            }
-            Some(FoundRun::Interrupted(session)) => Some(session),
             None => None,
+            Some(record) => match record.state {
+                RunRecordState::Running => match running(state, request, &held).await {
+                    Some(response) => {
+                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                    }
+                    // It has just ended.
+                    None => continue,
+                },
+                RunRecordState::RunningElsewhere => {
+                    if request.background && !request.reply.is_streamed() {
+                        let response = request.reply.accepted(&record.into());
+                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                    }
+                    if request.reply.is_streamed()
+                        && let Some(response) =
+                            cluster::follow(state, owner, &held, LinesFrom::Start).await
+                    {
+                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                    }
+                    end_elsewhere(state, owner, &held).await?;
+                    continue;
+                }
+                RunRecordState::Ended { bytes } => {
+                    let Some(read) = reads::answer(state, owner, &held, bytes).await? else {
+                        continue;
+                    };
+                    let response = replay(state, request, &held, &read.answer).await;
+                    let response = reads::counted(response, read.memory);
+                    return Ok(Attached::Answer(of_run(response, &held, request)));
+                }
+                RunRecordState::Interrupted => Some(record.session_id),
+            },
         };
         if state.runs.reclaim(owner, key, &held, run).await? {
             return Ok(Attached::Start(session.flatten()));
@@ -140,10 +144,11 @@ async fn end_elsewhere(state: &AppState, owner: &Owner, run: &RunId) -> Result<(
         cluster::read_to_end(lines).await;
     }
     loop {
-        match state.runs.look_up(owner, run).await? {
-            Some(FoundRun::Elsewhere(_)) => tokio::time::sleep(ELSEWHERE_POLL).await,
-            Some(_) | None => return Ok(()),
+        let found = state.runs.look_up(owner, run).await?;
+        if found.is_none_or(|record| record.state != RunRecordState::RunningElsewhere) {
+            return Ok(());
         }
+        tokio::time::sleep(ELSEWHERE_POLL).await;
     }
 }
 

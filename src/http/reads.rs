@@ -19,7 +19,7 @@ use super::error::ApiError;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::quota::ReservedMemory;
-use crate::runs::RunAnswer;
+use crate::runs::{RunAnswer, RunRecordState};
 use crate::session::StoredSession;
 
 /// Memory for a byte of a session and of the text that is made of it.
@@ -96,8 +96,22 @@ pub(super) async fn answer(
     run: &RunId,
     bytes: u64,
 ) -> Result<Option<ReadAnswer>, ApiError> {
+    let memory = reserve(state, owner, bytes.saturating_mul(ANSWER_FACTOR)).await?;
+    let answer = state.runs.answer(owner, run).await?;
+    Ok(answer.map(|answer| ReadAnswer { answer, memory }))
+}
+
+/// Reads the answer of a run, if the run has ended and its owner is shown its answer.
+///
+/// # Errors
+/// When the memory is in use for too long, or the store fails.
+pub(super) async fn shown_answer(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunId,
+) -> Result<Option<ReadAnswer>, ApiError> {
     let mut memory = state.reads.empty(owner);
-    let answer = answer_within(state, owner, run, bytes, &mut memory).await?;
+    let answer = shown_answer_within(state, owner, run, &mut memory).await?;
     Ok(answer.map(|answer| ReadAnswer { answer, memory }))
 }
 
@@ -105,13 +119,16 @@ pub(super) async fn answer(
 ///
 /// # Errors
 /// When the memory is in use for too long, or the store fails.
-pub(super) async fn answer_within(
+pub(super) async fn shown_answer_within(
     state: &AppState,
     owner: &Owner,
     run: &RunId,
-    bytes: u64,
     memory: &mut ReservedMemory,
 ) -> Result<Option<Arc<RunAnswer>>, ApiError> {
+    let found = state.runs.look_up_shown(owner, run).await?;
+    let Some(RunRecordState::Ended { bytes }) = found.map(|record| record.state) else {
+        return Ok(None);
+    };
     let more = bytes.saturating_mul(ANSWER_FACTOR);
     let needed = memory.bytes().saturating_add(more);
     if !memory.grow_to(needed, MEMORY_WAIT).await {

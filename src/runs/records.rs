@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::answer::RunAnswer;
 use super::keys::KEY_BYTES;
 use super::state::RunState;
-use super::{Follow, FollowError, RunStatus, Runs};
+use super::{Follow, FollowError, Runs};
 use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::store::{KeyClaim, OtherReplica, RunRecord, RunRecordState, StoreError, StoredAnswer};
@@ -28,61 +28,27 @@ pub struct IdempotencyKey {
     pub in_memory: bool,
 }
 
-/// What is known of a run.
-#[derive(Debug)]
-pub enum FoundRun {
-    /// It has not ended.
-    Running,
-    /// It has not ended, and another process that shares the store runs it.
-    Elsewhere(RunStatus),
-    /// It has ended.
-    Ended {
-        /// The bytes of its answer.
-        bytes: u64,
-    },
-    /// The end of the process broke it off; its session, if it has one.
-    Interrupted(Option<SessionId>),
-}
-
 impl Runs {
-    /// What is known of a run of this owner; none if there is no such run.
+    /// The record of a run of this owner; none if there is no such run.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn look_up(&self, owner: &Owner, id: &RunId) -> Result<Option<FoundRun>, StoreError> {
-        if let Some(run) = self.find(owner, id) {
-            if run.is_running() {
-                return Ok(Some(FoundRun::Running));
-            }
-            if let Some(answer) = run.answer() {
-                let bytes = answer.body.length();
-                return Ok(Some(FoundRun::Ended { bytes }));
-            }
+    pub async fn look_up(
+        &self,
+        owner: &Owner,
+        id: &RunId,
+    ) -> Result<Option<RunRecord>, StoreError> {
+        if let Some(record) = self.find(owner, id).and_then(|run| run.record()) {
+            return Ok(Some(record));
         }
-        let Some(record) = self.0.store.run(owner, id).await? else {
-            return Ok(None);
-        };
-        let RunRecord {
-            id,
-            session_id,
-            created_at,
-            state,
-            ..
-        } = record;
-        Ok(Some(match state {
-            RunRecordState::Ended { bytes } => FoundRun::Ended { bytes },
-            RunRecordState::RunningElsewhere => FoundRun::Elsewhere(RunStatus {
-                id,
-                created: created_at,
-                session_id,
-                round: 0,
-                unfinished: None,
-            }),
+        let mut found = self.0.store.run(owner, id).await?;
+        if let Some(record) = &mut found
+            && record.state == RunRecordState::Running
+        {
             // A run of this process that is not in memory does not run.
-            RunRecordState::Running | RunRecordState::Interrupted => {
-                FoundRun::Interrupted(session_id)
-            }
-        }))
+            record.state = RunRecordState::Interrupted;
+        }
+        Ok(found)
     }
 
     /// The answer of a run of this owner that has ended; none if it is gone.
@@ -137,7 +103,7 @@ impl Runs {
         &self,
         owner: &Owner,
         id: &RunId,
-    ) -> Result<Option<FoundRun>, StoreError> {
+    ) -> Result<Option<RunRecord>, StoreError> {
         match self.find(owner, id) {
             Some(run) if run.is_hidden() => Ok(None),
             Some(_) | None => self.look_up(owner, id).await,

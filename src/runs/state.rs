@@ -17,6 +17,7 @@ use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::unix_seconds;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::quota::{RetainedBytes, Scarce};
+use crate::store::{RunRecord, RunRecordState};
 
 /// Memory that an answer counts besides its body, in bytes.
 const ANSWER_BYTES: usize = 1024;
@@ -229,6 +230,24 @@ impl RunState {
             round: progress.round,
             unfinished: self.unfinished.clone(),
         }
+    }
+
+    /// The record of the run, unless it has ended and its answer is not in memory.
+    pub(super) fn record(&self) -> Option<RunRecord> {
+        let progress = self.progress.lock();
+        let state = match &progress.end {
+            None => RunRecordState::Running,
+            Some(end) => RunRecordState::Ended {
+                bytes: end.answer.as_ref()?.body.length(),
+            },
+        };
+        Some(RunRecord {
+            id: self.id.clone(),
+            owner: self.owner.clone(),
+            session_id: progress.session_id.clone(),
+            created_at: self.created,
+            state,
+        })
     }
 
     pub(super) fn is_running(&self) -> bool {

@@ -25,7 +25,7 @@ pub struct RunRecord {
 }
 
 /// What is known of a recorded run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunRecordState {
     /// It has not ended.
     Running,

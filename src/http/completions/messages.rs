@@ -14,7 +14,7 @@ use super::{look_up, run_id};
 use crate::ids::{Owner, RunId};
 use crate::openai::message::Message;
 use crate::openai::raw::{RawObject, quoted};
-use crate::runs::FoundRun;
+use crate::runs::RunRecordState;
 use crate::session::{StoredMessage, StoredSession};
 
 /// The stored messages up to the end of an answer.
@@ -51,8 +51,11 @@ pub(in super::super) async fn list(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     let found = look_up(&state, &owner, &id).await?;
-    let is_running = matches!(found, FoundRun::Running | FoundRun::Elsewhere(_));
-    let session = state.runs.session_of(&owner, &id).await?;
+    let is_running = matches!(
+        found.state,
+        RunRecordState::Running | RunRecordState::RunningElsewhere
+    );
+    let session = found.session_id;
     // The list grows while the run lasts. A turn that has no session stores nothing.
     let is_whole = is_running || session.is_none();
     let stored = match session {

@@ -14,7 +14,7 @@ use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 use crate::responses::decode::{KnownHistory, NamedContainer, References};
 use crate::responses::encode::{ItemText, as_response, output_items};
-use crate::runs::{FoundRun, RunAnswer};
+use crate::runs::RunAnswer;
 
 /// What is known of what a body refers to.
 ///
@@ -70,17 +70,11 @@ async fn model_of(
     if let Some(unfinished) = unfinished.and_then(|status| status.unfinished) {
         return Ok(std::str::from_utf8(&unfinished).ok().and_then(model));
     }
-    Ok(match state.runs.look_up_shown(owner, run).await? {
-        Some(FoundRun::Ended { bytes }) => {
-            let read = reads::answer(state, owner, run, bytes).await?;
-            let response = match &read {
-                Some(read) => response_of(run, &read.answer).await,
-                None => None,
-            };
-            response.and_then(|response| model(&response))
-        }
-        _ => None,
-    })
+    let Some(read) = reads::shown_answer(state, owner, run).await? else {
+        return Ok(None);
+    };
+    let response = response_of(run, &read.answer).await;
+    Ok(response.and_then(|response| model(&response)))
 }
 
 /// The session of a conversation.
@@ -172,8 +166,7 @@ async fn items(
     let runs: BTreeSet<RunId> = ids.iter().filter_map(|id| RunId::of_item(id)).collect();
     // One after another, so that no more than one of them is in memory.
     for run in runs {
-        if let Some(FoundRun::Ended { bytes }) = state.runs.look_up_shown(owner, &run).await?
-            && let Some(read) = reads::answer(state, owner, &run, bytes).await?
+        if let Some(read) = reads::shown_answer(state, owner, &run).await?
             && let Some(response) = response_of(&run, &read.answer).await
         {
             let items = taking_apart(response.len(), || output_items(&response));

@@ -23,7 +23,6 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::message::Role;
 use crate::quota::ReservedMemory;
 use crate::responses::encode::{ItemText, output_items};
-use crate::runs::FoundRun;
 use crate::session::StoredSession;
 
 /// A list of items.
@@ -239,10 +238,8 @@ impl SessionItems<'_> {
         run: &RunId,
         memory: &mut ReservedMemory,
     ) -> Result<Vec<PlacedItem>, ApiError> {
-        if let Some(FoundRun::Ended { bytes }) =
-            self.state.runs.look_up_shown(self.owner, run).await?
-            && let Some(answer) =
-                reads::answer_within(self.state, self.owner, run, bytes, memory).await?
+        if let Some(answer) =
+            reads::shown_answer_within(self.state, self.owner, run, memory).await?
             && let Some(response) = response_of(run, &answer).await
             && let Some(output) = taking_apart(response.len(), || output_items(&response))
         {

@@ -19,7 +19,6 @@ use super::history::response_of;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::raw::RawObject;
 use crate::quota::heaviest;
-use crate::runs::FoundRun;
 
 /// How long a request may come again. Then it is a new one.
 const RETRY_TTL: Duration = Duration::from_secs(600);
@@ -130,10 +129,7 @@ pub(super) async fn failed_session(
     let Some(run) = state.retried.find(digest) else {
         return Ok(None);
     };
-    let Some(FoundRun::Ended { bytes }) = state.runs.look_up_shown(owner, &run).await? else {
-        return Ok(None);
-    };
-    let Some(read) = reads::answer(state, owner, &run, bytes).await? else {
+    let Some(read) = reads::shown_answer(state, owner, &run).await? else {
         return Ok(None);
     };
     // Without a response, the answer is an error.

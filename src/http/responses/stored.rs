@@ -19,7 +19,7 @@ use super::json_answer;
 use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
 use crate::responses::encode::unfinished_of;
-use crate::runs::{CancelMode, FollowError, FoundRun, RunStatus};
+use crate::runs::{CancelMode, FollowError, RunRecord, RunRecordState, RunStatus};
 use crate::session::StoredSession;
 
 /// The query of a reader of a response.
@@ -46,12 +46,15 @@ pub(in super::super) async fn show(
     if let Some(response) = running(&state, &owner, &id) {
         return Ok(response);
     }
-    match look_up(&state, &owner, &id).await? {
-        FoundRun::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
-        FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
-        FoundRun::Elsewhere(status) => unfinished(&status).ok_or_else(ApiError::internal),
+    let found = look_up(&state, &owner, &id).await?;
+    match found.state {
+        RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
+        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
+        RunRecordState::RunningElsewhere => {
+            unfinished(&found.into()).ok_or_else(ApiError::internal)
+        }
         // It started in between.
-        FoundRun::Running => Err(not_found()),
+        RunRecordState::Running => Err(not_found()),
     }
 }
 
@@ -98,11 +101,11 @@ pub(in super::super) async fn cancel(
         let read = reads::answer_in_memory(&state, &owner, answer).await;
         return Ok(ended(&id, read).await);
     }
-    match look_up(&state, &owner, &id).await? {
-        FoundRun::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
-        FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
-        FoundRun::Elsewhere(_) => Err(ApiError::replica_unreachable()),
-        FoundRun::Running => Err(not_found()),
+    match look_up(&state, &owner, &id).await?.state {
+        RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
+        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
+        RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
+        RunRecordState::Running => Err(not_found()),
     }
 }
 
@@ -114,7 +117,7 @@ pub(in super::super) async fn input_items(
     Query(query): Query<OrderedQuery>,
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
-    if matches!(look_up(&state, &owner, &id).await?, FoundRun::Running) {
+    if look_up(&state, &owner, &id).await?.state == RunRecordState::Running {
         // Which messages of the session are its input is stored with its answer.
         let _ended = state.runs.wait_for(&owner, &id).await;
     }
@@ -159,10 +162,10 @@ async fn events(
     id: &RunId,
     known: u64,
 ) -> Result<Response, ApiError> {
-    match look_up(state, owner, id).await? {
-        FoundRun::Elsewhere(_) => return Err(ApiError::replica_unreachable()),
-        FoundRun::Interrupted(_) => return Err(ApiError::run_interrupted()),
-        FoundRun::Running | FoundRun::Ended { .. } => {}
+    match look_up(state, owner, id).await?.state {
+        RunRecordState::RunningElsewhere => return Err(ApiError::replica_unreachable()),
+        RunRecordState::Interrupted => return Err(ApiError::run_interrupted()),
+        RunRecordState::Running | RunRecordState::Ended { .. } => {}
     }
     match state.runs.follow(owner, id, known) {
         Ok(follow) => {
@@ -208,7 +211,7 @@ async fn ended(id: &RunId, read: ReadAnswer) -> Response {
     reads::counted(response, memory)
 }
 
-async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun, ApiError> {
+async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<RunRecord, ApiError> {
     state
         .runs
         .look_up_shown(owner, id)
