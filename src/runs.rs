@@ -22,7 +22,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
-pub use self::answer::{Encode, RunAnswer, RunReport};
+pub use self::answer::{Encode, RunReport};
 pub use self::follow::{Follow, FollowError, Followed};
 use self::log::Page;
 pub use self::polled::ConnectionRun;
@@ -40,7 +40,7 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
 use crate::quota::{RetainedMemory, Scarce};
 use crate::store::Store;
-pub use crate::store::{KeyClaim, OtherReplica, RunRecord, RunRecordState};
+pub use crate::store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState};
 
 /// The runs of this process; cheap to clone.
 #[derive(Debug, Clone)]

@@ -1,13 +1,10 @@
-//! How a run reports to its encoder, and the answer that is left of it.
-
-use std::time::Duration;
+//! How a run reports to its encoder.
 
 use bytes::BytesMut;
-use http::{HeaderMap, StatusCode};
 
 use crate::agent::RunError;
 use crate::agent::event::AgentEvent;
-use crate::parted::PartedText;
+use crate::store::RunAnswer;
 
 /// Turns what a run reports into lines, and returns the answer with the last report.
 pub type Encode = Box<dyn FnMut(RunReport, &mut BytesMut) -> Option<RunAnswer> + Send>;
@@ -24,21 +21,4 @@ pub enum RunReport {
         /// A tool that must not run twice has run.
         side_effects: bool,
     },
-}
-
-/// The answer of a run that has ended: a completion, or an error.
-#[derive(Debug, Clone)]
-pub struct RunAnswer {
-    /// The status.
-    pub status: StatusCode,
-    /// Headers besides those of every answer.
-    pub headers: HeaderMap,
-    /// The body.
-    pub body: PartedText,
-    /// It is kept as long as the session of its run.
-    pub kept: bool,
-    /// Time that went to models and tools, where it is known.
-    pub waited: Option<Duration>,
-    /// The cause of an error, for the log.
-    pub cause: Option<String>,
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::memmem;
 
-use super::answer::RunAnswer;
 use super::log::Tail;
 use super::state::{Progress, RunState};
+use crate::store::RunAnswer;
 
 /// The end of an event.
 const EVENT_END: &[u8] = b"\n\n";

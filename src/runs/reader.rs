@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::RunStatus;
-use super::answer::RunAnswer;
 use super::polled::PolledRun;
 use super::state::{Progress, RunState};
+use crate::store::RunAnswer;
 
 /// The reader that started a run. Dropping it aborts the run if there is no other and it is not to finish.
 #[derive(Debug)]

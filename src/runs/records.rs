@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::timeout;
 
-use super::answer::RunAnswer;
 use super::keys::KEY_BYTES;
 use super::state::RunState;
 use super::{Follow, FollowError, Runs};
 use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
-use crate::store::{KeyClaim, OtherReplica, RunRecord, RunRecordState, StoreError, StoredAnswer};
+use crate::store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, StoreError};
 
 /// Longest wait for the end of a run whose answer is deleted. Then the record is deleted all the same.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -63,8 +61,7 @@ impl Runs {
         if let Some(answer) = self.find(owner, id).and_then(|run| run.answer()) {
             return Ok(Some(answer));
         }
-        let stored = self.0.store.answer(owner, id).await?;
-        Ok(stored.map(|stored| Arc::new(answer_of(stored))))
+        Ok(self.0.store.answer(owner, id).await?.map(Arc::new))
     }
 
     /// The other process that runs a run of this owner, or has run it and may have its events still. A run of this process
@@ -234,8 +231,8 @@ impl Runs {
         let written = match state.leaves_no_trace(&answer) {
             true => store.delete_run(&state.owner, &state.id).await.map(drop),
             false => {
-                let stored = stored_answer(&answer);
-                store.end_run(&state.id, &state.owner, stored).await
+                let answer = (*answer).clone();
+                store.end_run(&state.id, &state.owner, answer).await
             }
         };
         match written {
@@ -261,35 +258,5 @@ impl Runs {
         if let Err(error) = released.await {
             tracing::error!(%error, "an idempotency key was not released");
         }
-    }
-}
-
-fn stored_answer(answer: &RunAnswer) -> StoredAnswer {
-    let header = |(name, value): (&HeaderName, &HeaderValue)| {
-        Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
-    };
-    StoredAnswer {
-        status: answer.status.as_u16(),
-        headers: answer.headers.iter().filter_map(header).collect(),
-        body: answer.body.clone(),
-        kept: answer.kept,
-    }
-}
-
-fn answer_of(stored: StoredAnswer) -> RunAnswer {
-    let header = |(name, value): (String, String)| {
-        Some((
-            HeaderName::try_from(name).ok()?,
-            HeaderValue::try_from(value).ok()?,
-        ))
-    };
-    let headers: HeaderMap = stored.headers.into_iter().filter_map(header).collect();
-    RunAnswer {
-        status: StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-        headers,
-        body: stored.body,
-        kept: stored.kept,
-        waited: None,
-        cause: None,
     }
 }

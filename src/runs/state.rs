@@ -9,7 +9,6 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::answer::RunAnswer;
 use super::log::{Log, Page};
 use super::records::IdempotencyKey;
 use super::{RunStart, RunStatus};
@@ -17,7 +16,7 @@ use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::unix_seconds;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::quota::{RetainedBytes, Scarce};
-use crate::store::{RunRecord, RunRecordState};
+use crate::store::{RunAnswer, RunRecord, RunRecordState};
 
 /// Memory that an answer counts besides its body, in bytes.
 const ANSWER_BYTES: usize = 1024;

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::Runs;
-use super::answer::{Encode, RunAnswer, RunReport};
+use super::answer::{Encode, RunReport};
 use super::log::{LARGEST_PAGE, Page};
 use super::state::RunState;
 use crate::agent::control::AbortReason;
@@ -19,6 +19,7 @@ use crate::agent::event::{AgentEvent, Outcome};
 use crate::agent::turn::TurnRequest;
 use crate::agent::{AgentError, RunError};
 use crate::metrics::GaugeGuard;
+use crate::store::RunAnswer;
 
 /// Runs a turn to its end, whoever reads. Futures that exist for a short time are boxed, so that a run that waits for its
 /// model is small.

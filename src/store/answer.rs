@@ -1,9 +1,10 @@
 //! Answers of runs while they are written.
 
 use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::StoreError;
-use super::run::StoredAnswer;
+use super::run::RunAnswer;
 use crate::parted::{PartedBody, PartedText};
 
 /// Size of a part, in bytes, for one statement or short transaction.
@@ -30,11 +31,15 @@ pub(super) struct AnswerParts {
 }
 
 impl NewAnswerHead {
-    pub(super) async fn of(answer: StoredAnswer) -> Result<(Self, PartedText), StoreError> {
+    pub(super) async fn of(answer: RunAnswer) -> Result<(Self, PartedText), StoreError> {
         let body = answer.body.without_lost().await;
+        let text = |(name, value): (&HeaderName, &HeaderValue)| {
+            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+        };
+        let headers: Vec<(String, String)> = answer.headers.iter().filter_map(text).collect();
         let head = Self {
-            status: answer.status,
-            headers: serde_json::to_string(&answer.headers).map_err(StoreError::failed)?,
+            status: answer.status.as_u16(),
+            headers: serde_json::to_string(&headers).map_err(StoreError::failed)?,
             body_bytes: usize::try_from(body.length()).unwrap_or(usize::MAX),
             kept: answer.kept,
         };
@@ -44,6 +49,36 @@ impl NewAnswerHead {
     /// Bytes of the headers and the body.
     pub(super) fn bytes(&self) -> usize {
         self.headers.len().saturating_add(self.body_bytes)
+    }
+}
+
+impl RunAnswer {
+    /// An answer with the columns of its row.
+    ///
+    /// # Errors
+    /// When they are damaged.
+    pub(super) fn stored(
+        status: u16,
+        headers: &str,
+        body: PartedText,
+        kept: bool,
+    ) -> Result<Self, StoreError> {
+        let pairs: Vec<(String, String)> =
+            serde_json::from_str(headers).map_err(StoreError::failed)?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name = HeaderName::try_from(name).map_err(StoreError::failed)?;
+            let value = HeaderValue::try_from(value).map_err(StoreError::failed)?;
+            headers.append(name, value);
+        }
+        Ok(Self {
+            status: StatusCode::from_u16(status).map_err(StoreError::failed)?,
+            headers,
+            body,
+            kept,
+            waited: None,
+            cause: None,
+        })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::{HeaderMap, StatusCode};
+
 use crate::ids::{Owner, RunId, SessionId};
 use crate::parted::PartedText;
 
@@ -40,17 +42,21 @@ pub enum RunRecordState {
     },
 }
 
-/// The answer of a run that has ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredAnswer {
-    /// The HTTP status.
-    pub status: u16,
-    /// The headers that belong to the answer.
-    pub headers: Vec<(String, String)>,
+/// The answer of a run that has ended: a completion, or an error.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunAnswer {
+    /// The status.
+    pub status: StatusCode,
+    /// Headers besides those of every answer.
+    pub headers: HeaderMap,
     /// The body.
     pub body: PartedText,
     /// It is kept as long as the session of its run.
     pub kept: bool,
+    /// Time that went to models and tools, where it is known. It is not stored.
+    pub waited: Option<Duration>,
+    /// The cause of an error, for the log. It is not stored.
+    pub cause: Option<String>,
 }
 
 /// Who has an idempotency key.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::answer::{AnswerParts, NewAnswerHead};
 use super::clock::seconds;
-use super::run::{AnswerLimits, KEY_TTL, RunRecord, RunRecordState, StoredAnswer};
+use super::run::{AnswerLimits, KEY_TTL, RunRecord, RunRecordState, RunAnswer};
 use super::sessions::session_id;
 use super::shares::StatementSize;
 use super::tx::{Row, SqlValue, Tx, signed, unsigned, values};
@@ -84,7 +84,7 @@ impl Store {
         &self,
         run: &RunId,
         owner: &Owner,
-        answer: StoredAnswer,
+        answer: RunAnswer,
     ) -> Result<(), StoreError> {
         let limits = self.shared.answers.limits();
         let (head, body) = NewAnswerHead::of(answer).await?;
@@ -197,7 +197,7 @@ impl Store {
         &self,
         owner: &Owner,
         run: &RunId,
-    ) -> Result<Option<StoredAnswer>, StoreError> {
+    ) -> Result<Option<RunAnswer>, StoreError> {
         // One statement, so that the pieces belong to the row. The row comes first.
         let sql = "WITH head AS MATERIALIZED (
                 SELECT num, http_status, headers, bytes, kept
@@ -356,7 +356,7 @@ async fn evict_keys_of(
     tx.count(sql, values![owner, written.as_str(), keys]).await
 }
 
-fn answer(mut head: Row, pieces: impl Iterator<Item = Row>) -> Result<StoredAnswer, StoreError> {
+fn answer(mut head: Row, pieces: impl Iterator<Item = Row>) -> Result<RunAnswer, StoreError> {
     let headers: String = head.take(3)?;
     let length = usize::try_from(head.unsigned(4)?).unwrap_or(usize::MAX);
     let length = length.saturating_sub(headers.len());
@@ -370,10 +370,5 @@ fn answer(mut head: Row, pieces: impl Iterator<Item = Row>) -> Result<StoredAnsw
         return Err(StoreError::failed(problem));
     }
     let status = u16::try_from(head.take::<i64>(2)?).map_err(StoreError::failed)?;
-    Ok(StoredAnswer {
-        status,
-        headers: serde_json::from_str(&headers).map_err(StoreError::failed)?,
-        body: body.into(),
-        kept: head.take(5)?,
-    })
+    RunAnswer::stored(status, &headers, body.into(), head.take(5)?)
 }

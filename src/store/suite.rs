@@ -188,7 +188,7 @@ impl Store {
         &self,
         run: &RunId,
         owner: &Owner,
-        answer: StoredAnswer,
+        answer: RunAnswer,
         limits: AnswerLimits,
     ) {
         self.shared.answers.limit(limits);

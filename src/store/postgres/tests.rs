@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use self::server::PostgresServer;
 use super::super::engine::Engine;
 use super::super::suite::{TestStore, append, expiry, id, owner, suite, user};
-use super::super::{Change, OtherReplica, RunRecordState, Store, StoreUrl, StoredAnswer};
+use super::super::{Change, OtherReplica, RunRecordState, Store, StoreUrl, RunAnswer};
 use super::*;
 use crate::ids::RunId;
 
@@ -211,12 +211,7 @@ async fn a_run_and_a_lease_lead_to_the_address_of_their_process() {
     );
     first.release(lease).await;
     assert_eq!(found(&key).await, (reachable, None));
-    let answer = StoredAnswer {
-        status: 200,
-        headers: Vec::new(),
-        body: Vec::new().into(),
-        kept: false,
-    };
+    let answer = RunAnswer::default();
     first.end_run(&run, &key, answer).await.unwrap();
     let ended = second.replica_of_run(&key, &run).await.unwrap();
     assert!(ended.unwrap().ended);

@@ -36,12 +36,7 @@ async fn turn(store: &Store, name: &str, id_origin: IdOrigin) {
         .begin_run(&run, &owner(), Some(&session))
         .await
         .unwrap();
-    let answer = StoredAnswer {
-        status: 200,
-        headers: Vec::new(),
-        body: Vec::new().into(),
-        kept: false,
-    };
+    let answer = RunAnswer::default();
     store.end_run(&run, &owner(), answer).await.unwrap();
     let file: FileRecord = files::record(&owner(), name, 1);
     store.insert_file(file, u64::MAX).await.unwrap();

@@ -99,12 +99,7 @@ pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(s
     let bob = Owner::key("bob");
     assert!(!store.reclaim_key(&bob, "k", next, &first).await.unwrap());
     // The key of a run that has ended stays, even when its record has expired.
-    let answer = StoredAnswer {
-        kept: false,
-        status: 200,
-        headers: Vec::new(),
-        body: crate::parted::PartedText::default(),
-    };
+    let answer = RunAnswer::default();
     store.end_run(next, &owner(), answer).await.unwrap();
     let after = RunId::fresh();
     for _ in 0..2 {

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use super::super::answer::NewAnswerHead;
 use super::*;
 
 /// More than one piece, and less than two.
@@ -13,7 +15,7 @@ impl TestStore {
         self.store.begin_run(run, &owner(), None).await.unwrap();
     }
 
-    async fn end(&self, run: &RunId, answer: StoredAnswer) {
+    async fn end(&self, run: &RunId, answer: RunAnswer) {
         self.store.end_run(run, &owner(), answer).await.unwrap();
     }
 
@@ -34,23 +36,32 @@ impl TestStore {
     }
 
     /// The answer of a run that has ended.
-    async fn answer(&self, run: &RunId) -> StoredAnswer {
+    async fn answer(&self, run: &RunId) -> RunAnswer {
         let answer = self.store.answer(&owner(), run).await.unwrap().unwrap();
-        let headers = serde_json::to_string(&answer.headers).unwrap();
-        let bytes = answer.body.length() + headers.len() as u64;
+        let (head, _) = NewAnswerHead::of(answer.clone()).await.unwrap();
+        let bytes = head.bytes() as u64;
         assert_eq!(self.state(run).await, RunRecordState::Ended { bytes });
         answer
     }
 }
 
+fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    let pair = |(name, value): &(&'static str, &'static str)| {
+        (
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        )
+    };
+    pairs.iter().map(pair).collect()
+}
+
 /// An answer whose body differs at every place.
-pub(super) fn answer_of(length: usize) -> StoredAnswer {
+pub(super) fn answer_of(length: usize) -> RunAnswer {
     let number = |place: usize| u8::try_from(place % 251).unwrap();
-    StoredAnswer {
-        kept: false,
-        status: 200,
-        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+    RunAnswer {
+        headers: headers(&[("content-type", "application/json")]),
         body: (0..length).map(number).collect::<Bytes>().into(),
+        ..RunAnswer::default()
     }
 }
 
@@ -85,13 +96,9 @@ pub(in crate::store) async fn a_record_has_the_state_of_its_run(subject: TestSto
 
 pub(in crate::store) async fn an_answer_is_stored_once_and_unchanged(subject: TestStore) {
     for length in [0, 1, 200_000, 300_000, LARGE, 2 * 1024 * 1024] {
-        let answer = StoredAnswer {
-            kept: false,
-            status: 422,
-            headers: vec![
-                ("retry-after".to_owned(), "1".to_owned()),
-                ("x".to_owned(), "ä\"\0".to_owned()),
-            ],
+        let answer = RunAnswer {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            headers: headers(&[("retry-after", "1"), ("x", "a\"\\"), ("x", "b")]),
             ..answer_of(length)
         };
         let run = RunId::fresh();
@@ -312,8 +319,7 @@ pub(in crate::store) async fn a_large_answer_dropped_at_any_point_is_whole_or_ab
             RunRecordState::RunningElsewhere | RunRecordState::Interrupted => panic!(),
         }
         // With a second answer, one of them is stored whole.
-        let answer = StoredAnswer {
-            kept: false,
+        let answer = RunAnswer {
             body: vec![7; LARGE].into(),
             ..answer_of(0)
         };

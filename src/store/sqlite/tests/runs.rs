@@ -1,15 +1,13 @@
 //! Records of runs after the end of the process, and damaged ones.
 
 use super::super::super::answer::PART;
-use super::super::super::{KeyClaim, RunRecordState, StoredAnswer};
+use super::super::super::{KeyClaim, RunRecordState, RunAnswer};
 use super::*;
 
-fn answer(body: Vec<u8>) -> StoredAnswer {
-    StoredAnswer {
-        kept: false,
-        status: 200,
-        headers: Vec::new(),
+fn answer(body: Vec<u8>) -> RunAnswer {
+    RunAnswer {
         body: body.into(),
+        ..RunAnswer::default()
     }
 }
 
