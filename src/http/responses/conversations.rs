@@ -85,7 +85,7 @@ pub(in super::super) async fn create(
     let lease = state.sessions.lease(&owner, &id).await?;
     let change = Change {
         metadata: given.map(|given| Value::Object(given).to_string()),
-        ..change_of(&StoredSession::default(), messages)
+        ..change_of(Vec::new(), 0, messages)
     };
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
@@ -188,23 +188,29 @@ pub(in super::super) async fn add_items(
     }
     let lease = state.sessions.lease(&owner, &id).await?;
     let head = state.sessions.store.head(&owner, &id).await?;
-    let bytes = head.ok_or_else(not_found)?.bytes;
+    let head = head.ok_or_else(not_found)?;
     // For the session that is written, before it is: it is not refused afterwards.
-    let bytes = bytes.saturating_add(body.len() as u64);
+    let bytes = head.bytes.saturating_add(body.len() as u64);
     let memory = reads::reserve(&state, &owner, bytes.saturating_mul(ITEMS_FACTOR)).await?;
-    let before = state.sessions.store.load(&owner, &id).await?;
-    let before = before.ok_or_else(not_found)?;
-    let (instructions, stored_messages) = (before.instructions.len(), before.messages.len());
-    let change = change_of(&before, messages);
-    drop(before);
+    // Behind a message no instructions are added.
+    let instructions = match head.messages {
+        0 => {
+            let before = state.sessions.store.load(&owner, &id).await?;
+            before.ok_or_else(not_found)?.instructions
+        }
+        _ => Vec::new(),
+    };
+    let known = instructions.len();
+    let change = change_of(instructions, head.messages, messages);
+    let with_new = change.instructions.as_ref();
+    let new = with_new.map_or(0, |instructions| instructions.len() - known);
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     let read = reads::session_within(&state, &owner, &id, memory).await?;
     let (stored, mut memory) = read.ok_or_else(not_found)?.into_parts();
     let items = items_of(&state, &owner, &id, &stored);
-    let added = items
-        .after(instructions, stored_messages, &mut memory)
-        .await?;
+    let known = stored.instructions.len().saturating_sub(new);
+    let added = items.after(known, head.messages, &mut memory).await?;
     Ok(reads::json(&ItemPage::of(added, false), memory))
 }
 
@@ -249,24 +255,28 @@ pub(in super::super) async fn delete_item(
     answer(&state, &owner, id).await
 }
 
-/// The change that appends messages; instructions at the beginning of a session are those of the session.
-fn change_of(before: &StoredSession, mut messages: Vec<Message>) -> Change {
-    let leading = match before.messages.is_empty() {
-        true => messages
+/// The change that appends messages to a session with so many; instructions at its beginning are added to those that it has.
+fn change_of(
+    mut instructions: Vec<Message>,
+    stored_messages: usize,
+    mut messages: Vec<Message>,
+) -> Change {
+    let leading = match stored_messages {
+        0 => messages
             .iter()
             .take_while(|message| message.is_instruction())
             .count(),
-        false => 0,
+        _ => 0,
     };
     let rest = messages.split_off(leading);
-    let instructions = before.instructions.iter().cloned().chain(messages);
+    instructions.extend(messages);
     let mut append: Vec<StoredMessage> = rest.into_iter().map(StoredMessage::visible).collect();
     if !append.is_empty() {
         append.push(end_of_items());
     }
     Change {
-        instructions: (leading > 0).then(|| instructions.collect()),
-        keep: before.messages.len(),
+        instructions: (leading > 0).then_some(instructions),
+        keep: stored_messages,
         append,
         ..Change::default()
     }
