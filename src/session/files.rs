@@ -21,20 +21,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
 use self::blobs::{Blobs, blocking};
 pub use self::draft::FileDraft;
-pub use self::new::{FileSource, NewFile};
+pub use self::new::NewFile;
 pub use self::open::check_files;
 use crate::blobs::{Blob, BlobReader};
 use crate::ids::{FileId, Owner, SessionId};
 pub use crate::store::{FileFilter, FileOrder, FilePage, FileUsage, Purpose, StoredFile};
 use crate::store::{Store, StoreError};
 
-/// Size of the buffer for reading a source, in bytes.
-const READ_BYTES: usize = 64 * 1024;
+/// Size of the parts in which a content is written, in bytes.
+const PART_BYTES: usize = 64 * 1024;
 /// Most files in the list of a session; others are left out.
 const MAX_OF_SESSION: usize = 10_000;
 
@@ -79,9 +78,6 @@ pub enum FileError {
     /// The files that are being written exceed the limit for all files together.
     #[error("too many files are being written")]
     Full,
-    /// Its content could not be read.
-    #[error("content cannot be read")]
-    Source(#[source] io::Error),
     /// The storage of files cannot be used.
     #[error("cannot use {location} for files")]
     Storage {
@@ -109,8 +105,7 @@ impl FileStore {
     /// Stores a file.
     ///
     /// # Errors
-    /// `TooLarge`, `Full`, `Source` when the content cannot be read; else when the storage or the database fails.
-    /// Nothing is stored then.
+    /// `TooLarge`, `Full`; else when the storage or the database fails. Nothing is stored then.
     ///
     /// # Cancel safety
     /// If the future is dropped, the file is stored completely or not at all.
@@ -118,26 +113,12 @@ impl FileStore {
         &self,
         owner: &Owner,
         file: NewFile<'_>,
-        content: FileSource<'_>,
+        content: &[u8],
     ) -> Result<StoredFile, FileError> {
         let mut draft = self.draft().await?;
-        match content {
-            FileSource::Bytes(bytes) => {
-                // In parts, because the file copies what it is given.
-                for part in bytes.chunks(READ_BYTES) {
-                    draft.write(part).await?;
-                }
-            }
-            FileSource::Reader(reader) => {
-                let mut buffer = vec![0; READ_BYTES];
-                loop {
-                    let read = reader.read(&mut buffer).await.map_err(FileError::Source)?;
-                    match buffer.get(..read) {
-                        Some(bytes) if !bytes.is_empty() => draft.write(bytes).await?,
-                        _ => break,
-                    }
-                }
-            }
+        // In parts, because the file copies what it is given.
+        for part in content.chunks(PART_BYTES) {
+            draft.write(part).await?;
         }
         draft.finish(owner, file).await
     }

@@ -7,7 +7,7 @@ use super::super::unix_seconds;
 use super::BatchContext;
 use crate::ids::FileId;
 use crate::parted::BinaryContent;
-use crate::session::files::{FileError, FileSource, NewFile, Purpose, StoredFile};
+use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
 use crate::tools::ToolFile;
 
 /// Largest file that an answer carries inline, in bytes; a larger one is only stored.
@@ -123,9 +123,8 @@ impl BatchContext {
             tool: Some(tool),
             round: Some(self.call.round),
         };
-        let content = FileSource::Bytes(content.bytes);
         let files = &self.parts.sessions.files;
-        let stored = files.put(&self.call.owner, new, content).await?;
+        let stored = files.put(&self.call.owner, new, content.bytes).await?;
         Ok(Some(stored))
     }
 

@@ -53,10 +53,7 @@ impl From<FileError> for ApiError {
                 "file_store_full",
                 "the uploads that are running would exceed the storage for files; try again later",
             ),
-            FileError::Source(_)
-            | FileError::Storage { .. }
-            | FileError::Io { .. }
-            | FileError::Store(_) => {
+            FileError::Storage { .. } | FileError::Io { .. } | FileError::Store(_) => {
                 let message = "the file store is not available; try again later";
                 let mut answer = unavailable("file_store_unavailable", message);
                 let source = error.source().map(|source| format!(": {source}"));

@@ -1,7 +1,5 @@
 //! The parameters of a file to be stored.
 
-use tokio::io::AsyncRead;
-
 use crate::ids::SessionId;
 use crate::store::Purpose;
 
@@ -21,21 +19,4 @@ pub struct NewFile<'a> {
     pub tool: Option<&'a str>,
     /// The round in which it was made.
     pub round: Option<u32>,
-}
-
-/// Where the content of a file comes from.
-pub enum FileSource<'a> {
-    /// Memory.
-    Bytes(&'a [u8]),
-    /// A reader, read to its end.
-    Reader(&'a mut (dyn AsyncRead + Send + Unpin)),
-}
-
-impl std::fmt::Debug for FileSource<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bytes(bytes) => write!(formatter, "Bytes({})", bytes.len()),
-            Self::Reader(_) => formatter.write_str("Reader"),
-        }
-    }
 }

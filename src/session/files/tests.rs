@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, poll_fn};
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
 
 use super::super::settings::{BlobLocation, SessionLimits, Settings, StoreUrl};
 use super::super::{Change, Sessions, StoredMessage, StoredSession};
@@ -128,8 +129,7 @@ fn of<'a>(session: &'a SessionId, name: &'a str) -> NewFile<'a> {
 
 async fn put(files: &FileStore, who: &str, name: &str, size: usize) -> StoredFile {
     let content = vec![b'x'; size];
-    let source = FileSource::Bytes(&content);
-    files.put(&owner(who), named(name), source).await.unwrap()
+    files.put(&owner(who), named(name), &content).await.unwrap()
 }
 
 async fn delete(sessions: &Sessions, owner: &Owner, id: &SessionId) -> bool {
@@ -184,11 +184,7 @@ async fn a_stored_file_is_returned_unchanged_until_it_is_deleted() {
         round: Some(3),
         ..named("../a\u{202e}b.bin")
     };
-    let mut reader = &content[..];
-    let stored = files
-        .put(&owner("alice"), file, FileSource::Reader(&mut reader))
-        .await
-        .unwrap();
+    let stored = files.put(&owner("alice"), file, &content).await.unwrap();
     let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
     assert!((now - stored.created_at).abs() < 5);
     assert_eq!(
@@ -280,8 +276,7 @@ async fn lists_come_in_pages_in_both_orders() {
             purpose: Purpose::Vision,
             ..of(&s, name)
         };
-        let source = FileSource::Bytes(b"x");
-        files.put(&owner("alice"), file, source).await.unwrap();
+        files.put(&owner("alice"), file, b"x").await.unwrap();
     }
     for (order, expected) in [
         (FileOrder::Ascending, ["a", "b", "c", "d", "e", "f"]),
@@ -332,8 +327,7 @@ async fn a_refused_file_leaves_nothing() {
     let files = fixture.files();
     let content = vec![0; 1001];
     let alice = owner("alice");
-    let mut reader = &content[..];
-    let read = files.put(&alice, named("a"), FileSource::Reader(&mut reader));
+    let read = files.put(&alice, named("a"), &content);
     let inline = files.put_inline(&alice, named("a"), content.clone().into());
     for refused in [read.await, inline.await] {
         assert!(
@@ -342,14 +336,9 @@ async fn a_refused_file_leaves_nothing() {
         );
     }
     assert_eq!(fixture.on_disk(), BTreeSet::new());
-    let mut broken = tokio_util::io::StreamReader::new(futures_util::stream::iter([
-        Ok(&b"abc"[..]),
-        Err(io::Error::other("gone")),
-    ]));
-    let refused = files
-        .put(&alice, named("a"), FileSource::Reader(&mut broken))
-        .await;
-    assert!(matches!(refused, Err(FileError::Source(_))), "{refused:?}");
+    let mut broken_off = files.draft().await.unwrap();
+    broken_off.write(b"abc").await.unwrap();
+    drop(broken_off);
     assert_eq!(fixture.on_disk(), BTreeSet::new());
     assert_eq!(files.blobs().unfinished_bytes(), 0);
     put(files, "alice", "b", 1000).await;

@@ -56,10 +56,7 @@ async fn many_may_put_at_once() {
         let (who, name) = (if at % 2 == 0 { "alice" } else { "bob" }, format!("{at}"));
         let content = vec![at; 50];
         let file = named(&name);
-        let stored = files
-            .put(&owner(who), file, FileSource::Bytes(&content))
-            .await
-            .unwrap();
+        let stored = files.put(&owner(who), file, &content).await.unwrap();
         assert_eq!(read(files, who, &stored.id).await, content);
     });
     join_all(puts).await;

@@ -13,7 +13,7 @@ async fn a_write_dropped_at_any_point_is_complete_or_leaves_nothing() {
         {
             let (who, s) = (owner("alice"), session("s"));
             let file = of(&s, "a");
-            let mut put = pin!(files.put(&who, file, FileSource::Bytes(b"abc")));
+            let mut put = pin!(files.put(&who, file, b"abc"));
             for _ in 0..polls {
                 let now = poll_fn(|context| Poll::Ready(put.as_mut().poll(context))).await;
                 if now.is_ready() {

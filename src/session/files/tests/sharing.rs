@@ -80,10 +80,7 @@ async fn files_go_with_the_last_session_that_uses_them() {
     let (sessions, files) = (&fixture.sessions, fixture.files());
     let (alice, s) = (owner("alice"), session("s"));
     let message = StoredMessage::visible(Message::text(Role::User, "hi"));
-    let made = files
-        .put(&alice, of(&s, "made"), FileSource::Bytes(b"1"))
-        .await
-        .unwrap();
+    let made = files.put(&alice, of(&s, "made"), b"1").await.unwrap();
     let change = Change {
         append: vec![message.clone()],
         ..Change::default()
