@@ -206,7 +206,7 @@ async fn address_of(
 ) -> Option<String> {
     let other = match subject {
         Subject::Run(id) => state.runs.replica_of(owner, id).await,
-        Subject::Session(id) => state.runs.replica_of_session(owner, id).await,
+        Subject::Session(id) => state.sessions.store.replica_of_session(owner, id).await,
         Subject::Nothing => return None,
     };
     // If the store fails, the handler says so.

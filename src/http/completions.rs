@@ -235,10 +235,11 @@ pub(super) async fn cancel_session(
     {
         return Ok(cancelling(&run));
     }
-    if state.runs.replica_of_session(&owner, &id).await?.is_some() {
+    let store = &state.sessions.store;
+    if store.replica_of_session(&owner, &id).await?.is_some() {
         return Err(ApiError::replica_unreachable());
     }
-    match state.sessions.store.head(&owner, &id).await? {
+    match store.head(&owner, &id).await? {
         Some(_) => Err(ApiError::not_running()),
         None => Err(missing()),
     }

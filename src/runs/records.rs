@@ -80,18 +80,6 @@ impl Runs {
         }
     }
 
-    /// The other process that works in a session of this owner.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn replica_of_session(
-        &self,
-        owner: &Owner,
-        session: &SessionId,
-    ) -> Result<Option<OtherReplica>, StoreError> {
-        self.0.store.replica_of_session(owner, session).await
-    }
-
     /// What the owner is shown of a run: nothing of one that has ended and is not stored.
     ///
     /// # Errors
