@@ -29,7 +29,7 @@ pub use self::new::NewFile;
 pub use self::open::check_files;
 use crate::blobs::{Blob, BlobReader};
 use crate::ids::{FileId, Owner, SessionId};
-pub use crate::store::{FileFilter, FileOrder, FilePage, FileUsage, Purpose, StoredFile};
+pub use crate::store::{FileFilter, FileOrder, FilePage, Purpose, StoredFile};
 use crate::store::{Store, StoreError};
 
 /// Size of the parts in which a content is written, in bytes.
@@ -266,14 +266,6 @@ impl FileStore {
             self.clean_up().await;
         }
         Ok(deleted)
-    }
-
-    /// The number and size of the files of all owners.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn usage(&self) -> Result<FileUsage, FileError> {
-        Ok(self.store().file_usage().await?)
     }
 
     /// The limits of the file store.

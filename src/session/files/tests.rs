@@ -17,6 +17,7 @@ use super::super::settings::{BlobLocation, SessionLimits, Settings, StoreUrl};
 use super::super::{Change, Sessions, StoredMessage, StoredSession};
 use super::*;
 use crate::openai::message::{Message, Role};
+use crate::store::FileUsage;
 
 const MAX_FILE: u64 = 1000;
 const MAX_TOTAL: u64 = 4000;
@@ -202,7 +203,7 @@ async fn a_stored_file_is_returned_unchanged_until_it_is_deleted() {
     assert_eq!(read(files, "alice", &stored.id).await, content);
     assert_eq!(std::fs::read(path_of(files, &stored)).unwrap(), content);
     assert_eq!(
-        files.usage().await.unwrap(),
+        files.store().file_usage().await.unwrap(),
         FileUsage {
             files: 1,
             bytes: 900
@@ -229,7 +230,10 @@ async fn a_stored_file_is_returned_unchanged_until_it_is_deleted() {
     opened.read_to_end(&mut rest).await.unwrap();
     assert_eq!(rest, content);
     assert_eq!(fixture.on_disk(), BTreeSet::new());
-    assert_eq!(files.usage().await.unwrap(), FileUsage::default());
+    assert_eq!(
+        files.store().file_usage().await.unwrap(),
+        FileUsage::default()
+    );
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ async fn the_least_recently_used_files_are_evicted() {
     put(files, "alice", "g", 1000).await;
     assert_eq!(names(files, "alice").await, ["a", "d", "e", "f", "g"]);
     assert_eq!(
-        files.usage().await.unwrap(),
+        files.store().file_usage().await.unwrap(),
         FileUsage {
             files: 5,
             bytes: 4000
@@ -61,7 +61,7 @@ async fn many_may_put_at_once() {
     });
     join_all(puts).await;
     assert_eq!(
-        files.usage().await.unwrap(),
+        files.store().file_usage().await.unwrap(),
         FileUsage {
             files: 40,
             bytes: 2000

@@ -69,7 +69,7 @@ async fn missing_content_is_an_error_until_the_next_inline_copy() {
     files.put_inline(&alice, named("a"), bytes).await.unwrap();
     assert_eq!(read(files, "alice", &stored.id).await, b"abc");
     assert_eq!(
-        files.usage().await.unwrap(),
+        files.store().file_usage().await.unwrap(),
         FileUsage { files: 1, bytes: 3 }
     );
 }
