@@ -275,11 +275,8 @@ pub(super) async fn refuse_elsewhere(
 
 /// What is known of a run.
 async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<RunRecord, ApiError> {
-    state
-        .runs
-        .look_up_shown(owner, id)
-        .await?
-        .ok_or_else(not_found)
+    let found = state.runs.look_up_shown(owner, id).await?;
+    found.ok_or_else(not_found)
 }
 
 fn cancelling(id: &RunId) -> Response {

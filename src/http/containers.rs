@@ -76,12 +76,8 @@ pub(super) async fn show(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let session = session_of(&state, &owner, &id).await?;
-    let head = state
-        .sessions
-        .store
-        .head(&owner, &session)
-        .await?
-        .ok_or_else(not_found)?;
+    let head = state.sessions.store.head(&owner, &session).await?;
+    let head = head.ok_or_else(not_found)?;
     let container = Container {
         id,
         object: "container",
@@ -184,11 +180,8 @@ fn container_file(container: &str, file: StoredFile) -> ContainerFile {
 /// The session of a container.
 async fn session_of(state: &AppState, owner: &Owner, id: &str) -> Result<SessionId, ApiError> {
     let run = RunId::of_container(id).ok_or_else(not_found)?;
-    state
-        .runs
-        .session_of(owner, &run)
-        .await?
-        .ok_or_else(not_found)
+    let session = state.runs.session_of(owner, &run).await?;
+    session.ok_or_else(not_found)
 }
 
 fn file_id(text: &str) -> Result<FileId, ApiError> {

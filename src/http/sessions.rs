@@ -103,11 +103,8 @@ pub(super) async fn list(
         .as_deref()
         .map(|text| parse_id("after", text))
         .transpose()?;
-    let page = state
-        .sessions
-        .store
-        .list(&owner, limit, after.as_ref())
-        .await?;
+    let store = &state.sessions.store;
+    let page = store.list(&owner, limit, after.as_ref()).await?;
     let entry = |session: SessionSummary| SessionEntry {
         created_at: session.created_at,
         last_run: session.last_run.as_ref().map(RunId::completion_id),

@@ -212,11 +212,8 @@ async fn ended(id: &RunId, read: ReadAnswer) -> Response {
 }
 
 async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<RunRecord, ApiError> {
-    state
-        .runs
-        .look_up_shown(owner, id)
-        .await?
-        .ok_or_else(not_found)
+    let found = state.runs.look_up_shown(owner, id).await?;
+    found.ok_or_else(not_found)
 }
 
 /// Whether a session has no answer of another run.
