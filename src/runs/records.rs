@@ -187,9 +187,7 @@ impl Runs {
         owner: &Owner,
         id: &RunId,
     ) -> Result<Option<Arc<RunAnswer>>, FollowError> {
-        let run = self.find(owner, id).ok_or(FollowError::NotFound)?;
-        let follow = Follow::from_now(run);
-        Ok(follow.answer().await)
+        Ok(self.follow_on(owner, id)?.answer().await)
     }
 
     /// Writes down that a run has started.
