@@ -4,13 +4,13 @@
 //! the model stream, and nothing else. When the last reader leaves, the run is aborted unless it was asked to finish. Knows
 //! nothing of dialects: how events become lines and an answer is given to [`Runs::prepare`] as a function.
 
-mod answer;
 mod follow;
 mod keys;
 mod log;
 mod polled;
 mod reader;
 mod records;
+mod report;
 pub mod settings;
 mod state;
 mod table;
@@ -22,13 +22,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
-pub use self::answer::{Encode, RunReport};
 pub use self::follow::{Follow, FollowError, Followed};
 use self::log::Page;
 pub use self::polled::ConnectionRun;
 use self::polled::PolledRun;
 pub use self::reader::{Beginning, FirstReader};
 pub use self::records::IdempotencyKey;
+pub use self::report::{Encode, RunReport};
 use self::settings::Settings;
 use self::state::RunState;
 use self::table::Table;

@@ -10,8 +10,8 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::Runs;
-use super::answer::{Encode, RunReport};
 use super::log::{LARGEST_PAGE, Page};
+use super::report::{Encode, RunReport};
 use super::state::RunState;
 use crate::agent::control::AbortReason;
 use crate::agent::driver::Run;
