@@ -1,4 +1,4 @@
-//! Leaves the items that only tests compile out of a source text.
+//! Leaves the items that only tests compile out of a source text, and counts lines of code.
 
 const MARK: &[u8] = b"#[cfg(test)]";
 
@@ -40,6 +40,25 @@ pub(crate) fn without_tests(code: &str) -> String {
     }
     kept.push_str(&code[from..]);
     kept
+}
+
+/// How many lines have code: anything but white space and comments.
+pub(crate) fn lines_of_code(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let (mut lines, mut at, mut has_code) = (0, 0, false);
+    while at < bytes.len() {
+        let end = next(bytes, at);
+        let is_comment = matches!(bytes[at..], [b'/', b'/' | b'*', ..]);
+        for byte in &bytes[at..end] {
+            has_code |= !is_comment && !byte.is_ascii_whitespace();
+            if *byte == b'\n' {
+                lines += usize::from(has_code);
+                has_code = false;
+            }
+        }
+        at = end;
+    }
+    lines + usize::from(has_code)
 }
 
 /// The end of the item, statement, field, variant or arm that starts at `at`, attributes of its own included.
@@ -266,4 +285,25 @@ fn kept_12() {}
         words.join(" ")
     };
     assert_eq!(words(&without_tests(code)), words(kept));
+}
+
+#[test]
+fn comments_and_blank_lines_are_no_code() {
+    let code = r##"//! Not counted.
+
+/* not
+   counted */ fn counted_1() {} // counted with it
+    /// Not counted.
+const COUNTED_2: &str = "//
+    // counted 3 \" // counted with it
+";
+    // Not counted: "
+#[counted_5]
+'/' /* counted 6
+    not counted */
+r#"// counted 7
+
+// counted 8"#"##;
+    assert_eq!(lines_of_code(code), 8);
+    assert_eq!(lines_of_code(" // not counted\n\n"), 0);
 }

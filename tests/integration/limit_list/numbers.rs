@@ -56,8 +56,7 @@ pub(super) struct NumberConstant {
 impl NumberConstant {
     /// The module at the top of the crate.
     pub(super) fn room(&self) -> &str {
-        let first = self.file.split('/').next().unwrap();
-        first.trim_end_matches(".rs")
+        room(&self.file)
     }
 
     /// The path within the room.
@@ -71,6 +70,12 @@ impl NumberConstant {
         let first = self.doc.split(|c: char| !c.is_alphanumeric()).next();
         first.unwrap_or_default()
     }
+}
+
+/// The module at the top of the crate that a file within `src` is of.
+pub(super) fn room(file: &str) -> &str {
+    let first = file.split('/').next().unwrap();
+    first.trim_end_matches(".rs")
 }
 
 /// All files below a folder, by their paths within it.
