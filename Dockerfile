@@ -17,8 +17,8 @@ COPY . .
 # What cargo downloads and builds is kept between builds; the binary is copied out, as these mounts are not in the image.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --profile dist --locked --bin loopwright \
-    && install -D target/dist/loopwright /out/loopwright \
+    cargo build --release --locked --bin loopwright \
+    && install -D target/release/loopwright /out/loopwright \
     && mkdir /out/data
 
 # Without Python and without a shell: docker build --target minimal.

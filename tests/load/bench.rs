@@ -378,14 +378,14 @@ fn profile(args: &Args) -> String {
     if built_here && cfg!(debug_assertions) {
         "dev, which is not what is deployed".to_owned()
     } else if built_here {
-        "bench, with the settings of dist, which is deployed".to_owned()
+        "bench, with the settings of release, which is deployed".to_owned()
     } else {
         let folder = args.loopwright.parent().and_then(|it| it.file_name());
         let folder = folder.unwrap_or_default().to_string_lossy();
         match folder.as_ref() {
-            "dist" => "dist, which is deployed".to_owned(),
-            "release" | "debug" => format!("{folder}, by its folder; dist is deployed"),
-            _ => "unknown; dist is deployed".to_owned(),
+            "release" => "release, which is deployed".to_owned(),
+            "quick" | "debug" => format!("{folder}, by its folder; release is deployed"),
+            _ => "unknown; release is deployed".to_owned(),
         }
     }
 }

@@ -21,7 +21,7 @@ from pathlib import Path
 README = Path(__file__).resolve().parents[2] / "README.md"
 # Seconds for a command to say what is waited for, to end by itself, and to stop.
 SAYS, ENDS, STOPS = 60, 60, 40
-BUILD = "cargo run --release -- "
+BUILD = "cargo run --profile quick -- "
 INSIDE = "--inside"
 
 
