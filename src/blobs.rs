@@ -3,9 +3,9 @@
 //! A blob has a name, is made of a complete local file, and never changes. Unfinished files are always local. Knows nothing
 //! of owners, rows and limits.
 
+#[cfg_attr(not(feature = "s3"), path = "blobs/no_bucket.rs")]
 mod bucket;
 mod directory;
-mod failure;
 mod read;
 pub mod settings;
 

@@ -3,6 +3,8 @@
 //! An unfinished file is local. When it is complete, it is uploaded from there: small ones in one request, others in parts,
 //! of which few are in memory at a time. A failed upload is aborted, also if nobody waits for it any more.
 
+mod copy;
+mod failure;
 mod upload;
 
 use std::fmt;
@@ -28,9 +30,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::failure::{failure, late, within};
 use super::directory::{ignore_not_found, make_private};
-use super::failure::{failure, late, within};
-use super::read::LocalBlob;
 use super::settings::BucketSettings;
 use super::{BlobPage, NAME_BYTES};
 use crate::ids::random_hex;
@@ -51,8 +52,6 @@ const MAX_RETRIES: usize = 3;
 const PARTS_IN_MEMORY: usize = 4;
 /// Size of a page of a list, in objects.
 const PAGE: usize = 1000;
-/// Least rate at which a blob is copied to the disk, in bytes per second. A slower copy is an error.
-const MIN_COPY_RATE: u64 = 1024 * 1024;
 /// The name of the object that is written at the start and looked at to find out whether the storage responds.
 const MARKER: &str = "loopwright";
 
@@ -249,20 +248,6 @@ impl BucketObject {
             }
         });
         Ok(pieces.boxed())
-    }
-
-    /// Copies the object to a local file.
-    pub(super) async fn copy(&self, length: u64) -> io::Result<LocalBlob> {
-        let limit = STALL_LIMIT.saturating_add(Duration::from_secs(length / MIN_COPY_RATE));
-        let path = self.bucket.0.local.join(random_hex::<NAME_BYTES>());
-        let copy = LocalBlob::copy(path);
-        let copying = async {
-            copy.fill(self.read(0..length).await?, length).await?;
-            Ok(copy)
-        };
-        timeout(limit, copying)
-            .await
-            .unwrap_or_else(|_elapsed| Err(late(limit)))
     }
 }
 

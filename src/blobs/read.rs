@@ -2,19 +2,18 @@
 
 use std::io::{self, SeekFrom};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWriteExt, ReadBuf, Take};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, ReadBuf, Take};
 use tokio_util::io::StreamReader;
 
 use super::bucket::BucketObject;
-use super::directory::{ignore_not_found, private};
+use super::directory::ignore_not_found;
 
 /// Reads a range of a blob. A local file can be read to its end even if the blob is removed meanwhile.
 pub struct BlobReader(ReaderKind);
@@ -27,8 +26,8 @@ enum ReaderKind {
 /// A blob as a local file; a copy is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct LocalBlob {
-    path: Arc<Path>,
-    is_copy: bool,
+    pub(super) path: Arc<Path>,
+    pub(super) is_copy: bool,
 }
 
 impl BlobReader {
@@ -74,39 +73,6 @@ impl LocalBlob {
         Self {
             path,
             is_copy: false,
-        }
-    }
-
-    /// A copy that is not yet written.
-    pub(super) fn copy(path: PathBuf) -> Self {
-        Self {
-            path: path.into(),
-            is_copy: true,
-        }
-    }
-
-    /// Writes the copy, which must come out at this length.
-    pub(super) async fn fill(
-        &self,
-        mut pieces: BoxStream<'static, io::Result<Bytes>>,
-        length: u64,
-    ) -> io::Result<()> {
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create_new(true);
-        private(&mut options);
-        let mut file = tokio::fs::OpenOptions::from(options)
-            .open(&self.path)
-            .await?;
-        let mut left = length;
-        while let Some(piece) = pieces.try_next().await? {
-            let rest = left.checked_sub(piece.len() as u64);
-            left = rest.ok_or(io::ErrorKind::InvalidData)?;
-            file.write_all(&piece).await?;
-        }
-        file.flush().await?;
-        match left {
-            0 => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 

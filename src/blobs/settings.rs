@@ -29,13 +29,14 @@ pub struct BucketUrl {
 /// Object storage and how to get at it.
 #[derive(Debug, Clone)]
 pub struct BucketSettings {
-    pub(super) url: BucketUrl,
+    /// The address.
+    pub url: BucketUrl,
     /// The variables that are set, by name.
-    pub(super) variables: Vec<(&'static str, SecretString)>,
+    pub variables: Vec<(&'static str, SecretString)>,
     /// Whether the endpoint is reached without TLS.
-    pub(super) plain_http: bool,
+    pub plain_http: bool,
     /// Authorities that are trusted besides those of the system.
-    pub(super) certificates: CaCertificates,
+    pub certificates: CaCertificates,
 }
 
 /// The environment variables that are read, with the meaning that they have for Amazon's own tools.

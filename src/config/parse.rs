@@ -135,10 +135,19 @@ pub(super) fn files_place(text: &str) -> Result<FilesPlace, String> {
         _ if text.is_empty() => Err(
             "names no directory; write a path, such as /var/lib/loopwright/files, or s3://bucket/prefix".to_owned(),
         ),
+        Some(("s3", _)) if !cfg!(feature = "s3") => Err(needs_feature("s3")),
         Some(("s3", rest)) => BucketUrl::parse(rest).map(FilesPlace::Bucket),
         Some(_) => Err("is a URL of another kind than s3; write a path, or s3://bucket/prefix".to_owned()),
         None => Ok(FilesPlace::Directory(text.into())),
     }
+}
+
+/// What is wrong with a setting whose feature the program does not have.
+pub(super) fn needs_feature(feature: &str) -> String {
+    format!(
+        "needs the feature `{feature}`, and this program was built without it; build it with `--features {feature}`, or remove \
+         the setting"
+    )
 }
 
 /// The text of a place for files.

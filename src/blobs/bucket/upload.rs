@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::blocking;
-use super::super::failure::{late, within};
+use super::failure::{late, within};
 use super::{Bucket, REQUEST_LIMIT};
 
 /// Size of a part at least, in bytes; a file that is not larger is uploaded in one request.
