@@ -96,7 +96,9 @@ impl Demo {
                 ..ServeFlags::default()
             };
             let mut config = serve_config(&flags, settings)?;
-            config.mcp.servers.push(mcp::settings());
+            if cfg!(feature = "mcp") {
+                config.mcp.servers.push(mcp::settings());
+            }
             config.tools.http_tools = tools.iter().map(|tool| sample(tool, &tools_url)).collect();
             Ok::<_, ConfigError>(config)
         };
@@ -117,6 +119,10 @@ impl Demo {
         }
         let down = app.down_mcp_servers().into_iter();
         missing.extend(down.map(|reason| format!("Without the MCP server: {reason}")));
+        if !cfg!(feature = "mcp") {
+            let built = "this program was built without the feature `mcp`";
+            missing.push(format!("Without the MCP server: {built}"));
+        }
         Ok(Self {
             app,
             model: (model, model::router(script)),

@@ -22,6 +22,7 @@ use loopwright::session::backup::{BackupError, CopiedFiles, back_up};
 use loopwright::shutdown::{SignalRequest, Signals};
 use loopwright::store::{self, CopyError, CopyProgress, StoreError};
 use loopwright::telemetry::{self, Format, json_line};
+#[cfg(feature = "mcp")]
 use loopwright::tools::mcp;
 use loopwright::web;
 
@@ -46,7 +47,9 @@ fn main() -> ExitCode {
     match std::env::args_os().nth(1) {
         Some(first) if first == launcher::ARGUMENT => return launcher::main(),
         Some(first) if first == web::PAGE_PARSER => return web::page_parser_main(),
+        #[cfg(feature = "mcp")]
         Some(first) if first == mcp::MCP_GUARD => return mcp::guard_main(),
+        #[cfg(feature = "mcp")]
         Some(first) if first == mcp::MCP_EXEC => return mcp::exec_main(),
         Some(first) if first == demo::MCP_SERVER => return demo::mcp_server_main(),
         Some(_) | None => {}

@@ -12,7 +12,9 @@ pub mod gate;
 mod image_data;
 mod incoming;
 mod invocation;
+#[cfg_attr(not(feature = "mcp"), path = "tools/no_mcp.rs")]
 pub mod mcp;
+pub mod mcp_offer;
 mod output;
 pub mod python;
 pub mod repair;

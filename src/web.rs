@@ -21,7 +21,7 @@ mod query;
 mod rank;
 mod search;
 pub mod settings;
-mod stats;
+pub(crate) mod stats;
 mod visible;
 
 use std::time::Duration;
@@ -33,7 +33,6 @@ pub use files::{DownloadBudget, DownloadError, DownloadedFile, FileDownloads};
 pub use outcome::{PageContent, SearchResult, SearchResults, SetupError, WebError};
 pub use query::{DomainFilter, Freshness, Location, PageQuery, SearchQuery};
 pub use search::Web;
-pub(crate) use stats::Tally;
 pub use stats::{Outcomes, WebStats};
 
 /// Longest answer of a process that parses pages, of a search provider and of a server of embeddings, in bytes: a

@@ -12,7 +12,8 @@ use crate::openai::message::Message;
 
 // The types of the fields, so that a decoder imports only this module.
 pub use crate::session::SessionMode;
-pub use crate::tools::mcp::{ConnectedServer, McpServerRequest};
+pub use crate::tools::mcp::ConnectedServer;
+pub use crate::tools::mcp_offer::McpServerRequest;
 pub use crate::tools::requested::{
     Availability, Capability, CodeOptions, ContextSize, RequestedTools, WantedFile, WebOptions,
 };

@@ -13,6 +13,7 @@ use self::expand::{Placeholders, expand};
 use self::section::{McpKind, McpScopeWord, McpServerSection};
 use super::file::{File, Headers};
 use super::names::MAX_NAME_CHARS;
+use super::parse::needs_feature;
 use super::text::NamePattern;
 use super::validation::Validation;
 use super::value::HeaderText;
@@ -70,6 +71,9 @@ pub(super) fn settings(
         };
         let server = place.server(&candidate.name, &candidate.section, scope)?;
         if bool::from(candidate.section.enabled) {
+            if !cfg!(feature = "mcp") {
+                return Err(ConfigError::invalid(place.origin, needs_feature("mcp")));
+            }
             servers.push(server);
         }
         file.mcp_servers.insert(candidate.name, candidate.section);
@@ -79,16 +83,16 @@ pub(super) fn settings(
         search_above: file.tool_search_above.map(usize::from),
         start_timeout: file.mcp_start_timeout.into(),
         guard: "/proc/self/exe".into(),
-        requests: requests(file),
+        requests: requests(file, checks)?,
         certificates: checks.certificates.clone(),
     })
 }
 
 /// The servers that requests may declare.
-fn requests(file: &File) -> McpRequestSettings {
+fn requests(file: &File, checks: &Validation<'_>) -> Result<McpRequestSettings, ConfigError> {
     let section = &file.mcp_requests;
     let milliseconds: u64 = section.timeout_ms.into();
-    McpRequestSettings {
+    let settings = McpRequestSettings {
         hosts: section.hosts.clone().into(),
         private: section.private.clone().into(),
         ports: section.ports.clone().into(),
@@ -98,6 +102,10 @@ fn requests(file: &File) -> McpRequestSettings {
         max_connections_per_owner: section.max_connections_per_owner.into(),
         idle_ttl: section.idle_ttl.into(),
         max_answer_bytes: section.max_answer_bytes.into(),
+    };
+    match settings.is_used() && !cfg!(feature = "mcp") {
+        true => Err(checks.error("mcp_requests", needs_feature("mcp"))),
+        false => Ok(settings),
     }
 }
 

@@ -15,7 +15,7 @@ use super::{AppState, forward};
 use crate::ids::Owner;
 use crate::openai::request::RequestError;
 use crate::tools::gate::Permission;
-use crate::tools::mcp::McpOffer;
+use crate::tools::mcp_offer::McpOffer;
 use crate::tools::source::{Health, Source};
 use crate::tools::{SharedTool, ToolSource};
 use crate::upstream::models::{ModelEntry, merged};

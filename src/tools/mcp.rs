@@ -38,7 +38,6 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use reqwest::redirect::Policy;
-use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -49,14 +48,12 @@ pub use self::guard::{MCP_EXEC, MCP_GUARD, exec_main, guard_main};
 use self::http::HttpAccess;
 use self::listed::Listing;
 use self::oauth::Tokens;
-pub use self::requested::{ConnectedServer, McpServerRequest, RequestedServers};
+pub use self::requested::{ConnectedServer, RequestedServers};
 use self::server::{McpServer, Publish, ServerState};
 use self::tool::ToolServer;
-use super::SharedTool;
-use super::set::Globs;
+use super::mcp_offer::McpOffer;
 use super::settings::mcp::{McpSettings, McpTransport};
 use super::source::{Health, Source, SourceError, Sources};
-use crate::ids::Owner;
 use crate::net::{CaCertificates, ClientOptions};
 use crate::web::SetupError;
 
@@ -85,23 +82,6 @@ pub enum McpSetupError {
     /// Two tools have one name.
     #[error(transparent)]
     Names(#[from] SourceError),
-}
-
-/// What a server offers at the moment.
-#[derive(Debug, Clone)]
-pub struct McpOffer {
-    /// The server's name.
-    pub server: Arc<str>,
-    /// Its tools, those that it had last if it does not run.
-    pub tools: Arc<[SharedTool]>,
-    /// Whether it runs.
-    pub health: Health,
-    /// Why it does not run.
-    pub reason: Option<String>,
-    /// How often it was started again, or was tried to.
-    pub restarts: u64,
-    /// The names of the keys that may use it; all if there are none.
-    keys: Option<Globs>,
 }
 
 /// The lists of all servers; whichever changes, all names are given out anew.
@@ -316,20 +296,5 @@ impl McpOffer {
             restarts: 0,
             keys: None,
         }
-    }
-
-    /// Whether an owner may use the server.
-    pub fn is_for(&self, owner: &Owner) -> bool {
-        let matches = |globs: &Globs| owner.name().is_some_and(|name| globs.matches(name));
-        self.keys.as_ref().is_none_or(matches)
-    }
-
-    /// What `/readyz` says of the server.
-    pub fn status(&self) -> Value {
-        let mut status = json!({"state": self.health.as_str(), "tools": self.tools.len()});
-        if let Some(reason) = &self.reason {
-            status["reason"] = reason.as_str().into();
-        }
-        json!({&*self.server: status})
     }
 }

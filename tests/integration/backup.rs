@@ -297,6 +297,7 @@ async fn a_backup_of_postgresql_has_everything() {
 }
 
 #[tokio::test]
+#[cfg_attr(not(feature = "s3"), ignore = "needs the feature")]
 async fn files_in_object_storage_are_copied_into_a_directory() {
     let storage = Storage::start().await;
     let upstream = ScriptedUpstream::answering(obedient).await;

@@ -45,6 +45,7 @@ fn is_empty(directory: &std::path::Path) -> bool {
 }
 
 #[tokio::test]
+#[cfg_attr(not(feature = "mcp"), ignore = "needs the feature")]
 async fn the_demo_stops_cleanly_in_the_middle_of_its_tour_and_after_it() {
     // The fifth stop runs code.
     for until in ["loopwright demo", "[2] ", "[5] ", "Still serving at "] {

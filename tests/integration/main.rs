@@ -28,6 +28,7 @@ mod demo;
 mod edge;
 mod external;
 mod faults;
+#[cfg(feature = "s3")]
 mod file_storage;
 mod files;
 mod forward;
@@ -43,6 +44,7 @@ mod load_balancer;
 mod logs;
 mod look;
 mod manual;
+#[cfg(feature = "mcp")]
 mod mcp;
 mod metrics;
 mod mistakes;

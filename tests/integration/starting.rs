@@ -127,6 +127,7 @@ async fn changes_are_told_only_to_those_who_had_an_earlier_version() {
 }
 
 #[tokio::test]
+#[cfg_attr(not(feature = "mcp"), ignore = "needs the feature")]
 async fn a_signal_ends_the_wait_for_mcp_servers() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("server.sh");
@@ -159,6 +160,7 @@ async fn a_signal_ends_the_wait_for_mcp_servers() {
 }
 
 #[tokio::test]
+#[cfg_attr(not(feature = "mcp"), ignore = "needs the feature")]
 async fn an_mcp_server_that_cannot_be_started_is_named_with_its_program() {
     let server = "[mcp_servers.tickets]\ncommand = \"no-such-program\"";
     let app = app().toml(server).start().await;

@@ -190,3 +190,31 @@ fn a_wrong_shape_is_refused_with_its_line_and_key() {
         );
     }
 }
+
+#[test]
+fn a_setting_whose_feature_is_missing_is_refused() {
+    let (s3, mcp) = (cfg!(feature = "s3"), cfg!(feature = "mcp"));
+    for (has, feature, key, text) in [
+        (s3, "s3", "files_dir", "files_dir = \"s3://files\""),
+        (
+            mcp,
+            "mcp",
+            "mcp_servers.x",
+            "[mcp_servers.x]\ncommand = \"/bin/true\"",
+        ),
+        (
+            mcp,
+            "mcp",
+            "mcp_requests",
+            "[mcp_requests]\nhosts = [\"mcp.example.org\"]",
+        ),
+    ] {
+        let text = format!("{UPSTREAM}{text}");
+        match has {
+            true => assert!(load(&text).is_ok(), "{key}"),
+            false => check(&text, key, &format!("the feature `{feature}`")),
+        }
+    }
+    let unused = "[mcp_servers.x]\ncommand = \"/bin/true\"\nenabled = false";
+    assert!(load(&format!("{UPSTREAM}{unused}")).is_ok());
+}

@@ -3,12 +3,10 @@
 //! A connection is kept for the next request of the same owner with the same URL and headers, and closed when it is idle.
 //! What a request gives as credentials is kept in memory only, and is in no text.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use http::HeaderMap;
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -25,29 +23,14 @@ use super::listed::{self, Listing, REQUESTED};
 use super::process::ProcessUser;
 use crate::ids::Owner;
 use crate::tools::ToolInvocation;
+use crate::tools::mcp_offer::McpServerRequest;
 use crate::tools::set::Globs;
 use crate::tools::settings::mcp::{
     HttpKind, McpEndpoint, McpRequestSettings, McpScope, McpServerSettings, McpTransport,
 };
 use crate::web::fetch::{GuardedHosts, HostRefusal};
-use crate::web::{Outcomes, SetupError, Tally};
-
-/// An MCP server that a request declares.
-#[derive(Clone)]
-pub struct McpServerRequest {
-    /// Stands before the names of its tools.
-    pub label: String,
-    /// Its URL, which has been checked and may hold a secret.
-    pub url: Url,
-    /// Headers of every message to it; all are secrets.
-    pub headers: HeaderMap,
-    /// The tools that are offered, by the names that the server gives them; all by default.
-    pub allowed_tools: Option<Vec<String>>,
-    /// Only tools that say, or that do not say, of themselves that they change nothing are offered; by default both.
-    pub allowed_read_only: Option<bool>,
-    /// What the server is for, for the model.
-    pub description: Option<String>,
-}
+use crate::web::stats::Tally;
+use crate::web::{Outcomes, SetupError};
 
 /// Connects to the MCP servers that requests declare. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -77,15 +60,6 @@ pub(super) struct RequestedServer {
 pub struct ConnectedServer {
     pub(super) server: Arc<RequestedServer>,
     pub(super) listing: Result<Arc<Listing>, RequestFailure>,
-}
-
-impl fmt::Debug for McpServerRequest {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("McpServerRequest")
-            .field("label", &self.label)
-            .finish_non_exhaustive()
-    }
 }
 
 impl McpServerRequest {
@@ -328,6 +302,8 @@ impl RequestedServer {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
     fn request(url: &str, headers: &[(&str, &str)]) -> McpServerRequest {
@@ -360,11 +336,5 @@ mod tests {
         ] {
             assert!(first != other.key());
         }
-    }
-
-    #[test]
-    fn a_request_prints_no_secret() {
-        let printed = format!("{:?}", request("https://h/?t=hush", &[("x-a", "hush")]));
-        assert!(!printed.contains("hush"), "{printed}");
     }
 }

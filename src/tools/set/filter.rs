@@ -71,7 +71,7 @@ impl ToolFilter {
 
 impl Globs {
     /// These names alone, whatever signs they hold.
-    pub(in crate::tools) fn of_names(names: &[String]) -> Self {
+    pub fn of_names(names: &[String]) -> Self {
         let mut set = globset::GlobSetBuilder::new();
         for name in names {
             // An escaped name is always a glob.

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::super::SharedTool;
-use super::super::mcp::{ConnectedServer, McpOffer, RequestedServers};
+use super::super::mcp::{ConnectedServer, RequestedServers};
+use super::super::mcp_offer::McpOffer;
 use super::{Health, Source, SourceList};
 
 impl SourceList {
