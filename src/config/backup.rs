@@ -68,6 +68,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "s3"), ignore = "needs the feature")]
     fn the_store_is_that_of_the_server_and_its_files_are_copied_if_asked_for() {
         let config = load("b.db", false, &[]).unwrap();
         assert_eq!(config.store, StoreUrl::Sqlite("loopwright.db".into()));

@@ -159,6 +159,7 @@ fn a_wrong_shape_is_refused_with_its_line_and_key() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mcp"), ignore = "needs the feature")]
 fn the_examples_of_the_shipped_file_are_the_defaults() {
     let text = shipped_examples().replace(
         "enable_code_execution = false",

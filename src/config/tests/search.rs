@@ -125,6 +125,7 @@ fn impossible_settings_are_refused_by_name_and_remedy() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mcp"), ignore = "needs the feature")]
 fn the_examples_of_the_shipped_file_are_the_defaults() {
     let text = shipped_examples().replace("enable_search = false", "enable_search = true");
     let text = without_short_forms(&text);

@@ -50,6 +50,7 @@ pub(super) fn without_short_forms(text: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mcp"), ignore = "needs the feature")]
 fn the_examples_of_the_shipped_file_are_valid() {
     let text = shipped_examples();
     let refused = load(&text).unwrap_err();
