@@ -4,7 +4,7 @@
 
 mod clients;
 mod code;
-mod database;
+pub(crate) mod database;
 mod extras;
 mod faults;
 mod limits;

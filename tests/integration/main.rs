@@ -76,4 +76,5 @@ mod tools;
 mod transactions;
 mod turn_bytes;
 mod unanswered;
+mod upgrades;
 mod web;

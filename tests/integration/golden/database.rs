@@ -245,7 +245,7 @@ async fn a_database_of_this_version_goes_on_likewise() {
 }
 
 /// Copies a file or a directory.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     if from.is_dir() {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap() {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -146,6 +147,15 @@ impl Builder {
             process,
             client: Client::new(&origin),
         }
+    }
+
+    /// Starts `serve` and kills it after this time as `kill -9` does, ready or not.
+    pub(crate) async fn kill9_after(&mut self, life: Duration) {
+        let mut process = self.spawn("serve");
+        let ended = tokio::time::timeout(life, process.child.wait()).await;
+        assert!(ended.is_err(), "{ended:?}: {}", process.stderr.text());
+        process.child.start_kill().unwrap();
+        process.wait().await;
     }
 
     /// Runs a subcommand with the configuration until it ends by itself.
