@@ -58,7 +58,7 @@ pub use self::record::{
     StoredSession, Title, View,
 };
 pub use self::replica::OtherReplica;
-pub use self::run::{KeyClaim, RunRecord, RunRecordState, RunAnswer};
+pub use self::run::{KeyClaim, RunAnswer, RunRecord, RunRecordState};
 use self::shares::StatementSize;
 use self::tx::{Tx, values};
 use self::usage::{AnswerQuota, SessionQuota};

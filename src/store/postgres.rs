@@ -8,6 +8,7 @@ mod copy;
 mod expiry;
 mod leases;
 mod migrate;
+mod presence;
 mod replica;
 mod statements;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use self::connect::DatabasePool;
 use self::expiry::ElapsedTime;
 use self::leases::Announcements;
+use self::presence::Presence;
 use super::StoreError;
 use super::lease::{Fence, Leases};
 use super::record::SessionSummary;
@@ -57,6 +59,7 @@ struct Inner {
     /// The leases of this process, which come before rows.
     leases: Leases,
     announcements: Announcements,
+    presence: Presence,
     /// Leases whose rows could not be deleted.
     unreleased: Mutex<Vec<Fence>>,
     elapsed: ElapsedTime,
@@ -73,12 +76,15 @@ impl Postgres {
         let connections = DatabasePool::new(url)?;
         let upgraded = migrate::migrate(&connections, url.location()).await?;
         let store = Self::with(connections, url, upgraded);
+        let listener = store.take_lock().await;
         store.renew_replica().await?;
         store.begin_expiry().await?;
-        store.bury().await?;
+        store.bury(0).await?;
         let (living, stop) = (store.clone(), store.0.stop.clone());
         store.0.tasks.spawn(async move {
-            stop.run_until_cancelled(living.live()).await;
+            let living =
+                async { tokio::join!(living.live(), living.look(), living.attend(listener.ok())) };
+            stop.run_until_cancelled(Box::pin(living)).await;
         });
         Ok(store)
     }
@@ -91,6 +97,7 @@ impl Postgres {
             lease: url.lease,
             leases: Leases::default(),
             announcements: Announcements::default(),
+            presence: Presence::default(),
             unreleased: Mutex::default(),
             elapsed: ElapsedTime::default(),
             tasks: TaskTracker::new(),

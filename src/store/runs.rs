@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::answer::{AnswerParts, NewAnswerHead};
 use super::clock::seconds;
-use super::run::{AnswerLimits, KEY_TTL, RunRecord, RunRecordState, RunAnswer};
+use super::run::{AnswerLimits, KEY_TTL, RunAnswer, RunRecord, RunRecordState};
 use super::sessions::session_id;
 use super::shares::StatementSize;
 use super::tx::{Row, SqlValue, Tx, signed, unsigned, values};

@@ -157,7 +157,8 @@ impl Sqlite {
     ) -> Result<SqliteTx, StoreError> {
         let mut tx = self.single(owner, size).await?;
         tx.checkout
-            .run(|connection| statements::begin(connection))?;
+            .run(|connection| statements::begin(connection))
+            .await?;
         tx.open = true;
         Ok(tx)
     }
@@ -208,7 +209,7 @@ impl Sqlite {
             }
             done
         });
-        let done = done?;
+        let done = done.await?;
         self.count_written(bytes);
         Ok(done.map(|written| (written.replaced, written.added)))
     }
@@ -227,7 +228,10 @@ impl Sqlite {
         let write_back = async {
             let server = Owner::server();
             let checkout = self.0.writer.checkout(&server, StatementSize::Large).await;
-            checkout?.run(|connection| checkpoint::write_all_back(connection))
+            let mut checkout = checkout?;
+            checkout
+                .run(|connection| checkpoint::write_all_back(connection))
+                .await
         };
         let written_back = self.0.writer.is_closed()
             || timeout(CLOSE_WAIT, write_back)

@@ -54,7 +54,7 @@ impl Tx {
     ) -> Result<Vec<Row>, StoreError> {
         match self {
             Self::Sqlite(tx) => {
-                let rows = tx.rows(sql, values)?;
+                let rows = tx.rows(sql, values).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Self::Postgres(tx) => {
@@ -100,7 +100,7 @@ impl Tx {
     ) -> Result<Vec<Row>, StoreError> {
         match self {
             Self::Sqlite(tx) => {
-                let rows = tx.rows(sql, values)?;
+                let rows = tx.rows(sql, values).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Self::Postgres(tx) => {
@@ -113,7 +113,7 @@ impl Tx {
     /// Commits a transaction.
     pub(super) async fn commit(self) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(tx) => tx.commit(),
+            Self::Sqlite(tx) => tx.commit().await,
             Self::Postgres(tx) => tx.commit().await,
         }
     }

@@ -129,7 +129,10 @@ impl Store {
     }
 
     /// Fails while a copy into the store is not complete.
-    pub(in crate::store) async fn refuse_unfinished(&self, location: &str) -> Result<(), StoreError> {
+    pub(in crate::store) async fn refuse_unfinished(
+        &self,
+        location: &str,
+    ) -> Result<(), StoreError> {
         let find = "SELECT 1 FROM store_copy WHERE NOT finished";
         let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
         match tx.row(find, &[]).await? {

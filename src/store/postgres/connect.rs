@@ -16,9 +16,6 @@ use crate::ids::Owner;
 
 /// Number of connections that large statements do not get, where there are more.
 const KEPT: u32 = 1;
-/// Number of connections that no statement gets, where there are more: announcements are listened to on it.
-const LISTENING: u32 = 1;
-
 /// Longest wait for a connection, a new one included, and how long a statement is tried again after its connection was
 /// lost. After it the operation fails.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -31,7 +28,7 @@ pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
 /// Longest time without use after which a connection is used unchecked.
 const IDLE_CHECK: Duration = Duration::from_secs(20);
 /// Longest wait for the answer to that check. After it the connection is closed.
-const CHECK_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const CHECK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The settings of each connection: bounds for statements, for waits for locks, and for transactions that were left
 /// open.
@@ -91,15 +88,18 @@ impl DatabasePool {
             });
         Ok(Self {
             pool: pool.connect_lazy_with(options),
-            shares: Arc::new(ConnectionShares::new(
-                url.pool.saturating_sub(LISTENING),
-                KEPT,
-            )),
+            shares: Arc::new(ConnectionShares::new(url.pool, KEPT)),
         })
     }
 
-    pub(super) fn pool(&self) -> &PgPool {
-        &self.pool
+    /// A pool of one connection, for who keeps it.
+    pub(super) fn single(&self) -> PgPool {
+        let options = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(CHECK_LIMIT)
+            .idle_timeout(None)
+            .max_lifetime(None);
+        options.connect_lazy_with(self.pool.connect_options().as_ref().clone())
     }
 
     /// See [`ConnectionShares::share`].
@@ -212,9 +212,17 @@ impl OwnerPool {
     pub(super) async fn begin(
         &self,
     ) -> Result<(Transaction<'static, Driver>, Option<ConnectionShare>), StoreError> {
+        self.begin_with("BEGIN").await
+    }
+
+    /// Begins a transaction with a statement.
+    pub(super) async fn begin_with(
+        &self,
+        statement: &'static str,
+    ) -> Result<(Transaction<'static, Driver>, Option<ConnectionShare>), StoreError> {
         let begun = timeout(CONNECT_LIMIT, async {
             let share = self.share().await;
-            Ok((self.pool.pool.begin().await?, share))
+            Ok((self.pool.pool.begin_with(statement).await?, share))
         });
         let begun = begun.await;
         begun

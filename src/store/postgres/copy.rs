@@ -74,10 +74,8 @@ impl Postgres {
 
     /// Begins a transaction that sees one state of the database.
     pub(in crate::store) async fn snapshot(&self) -> Result<PostgresTx, StoreError> {
-        let pool = self.0.connections.pool();
-        let begun = timeout(STATEMENT_LIMIT, pool.begin_with(SNAPSHOT)).await;
-        let begun = begun.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-        let mut transaction = begun.map_err(failed)?;
+        let server = self.0.connections.server();
+        let (mut transaction, _share) = server.begin_with(SNAPSHOT).await?;
         transaction.execute(UNBOUNDED).await.map_err(failed)?;
         Ok(PostgresTx::Transaction {
             transaction,

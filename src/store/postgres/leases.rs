@@ -5,21 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use sqlx::postgres::PgListener;
 use sqlx::query;
 use tokio::sync::broadcast::{self, Sender};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::super::StoreError;
 use super::super::lease::{Fence, Hold, Lease};
 use super::super::tx::{signed, unsigned};
 use super::Postgres;
 use super::connect::column;
-use super::replica::RENEWAL_PAUSE;
 use crate::ids::{Owner, SessionId, hex};
 
 /// The channel on which the release of a lease that is waited for is announced.
-const CHANNEL: &str = "loopwright_lease";
+pub(super) const CHANNEL: &str = "loopwright_lease";
 /// How often a lease of another process is asked for. A process that ends without releasing it announces nothing.
 const POLL: Duration = Duration::from_millis(500);
 /// Most announcements that a waiter can be behind. One that misses some asks again anyway.
@@ -38,14 +36,12 @@ pub(in crate::store) struct RowHold {
 #[derive(Debug)]
 pub(super) struct Announcements {
     sender: Sender<String>,
-    listening: std::sync::Once,
 }
 
 impl Default for Announcements {
     fn default() -> Self {
         Self {
             sender: broadcast::channel(ANNOUNCEMENTS).0,
-            listening: std::sync::Once::new(),
         }
     }
 }
@@ -87,7 +83,7 @@ impl Postgres {
             return Ok(lease);
         }
         let key = announcement(local.fence());
-        let mut announcements = self.announcements();
+        let mut announcements = self.0.announcements.sender.subscribe();
         loop {
             let left = wait.saturating_sub(start.elapsed());
             if left.is_zero() {
@@ -104,7 +100,7 @@ impl Postgres {
             let announced = async {
                 loop {
                     match announcements.recv().await {
-                        Ok(released) if released != key => {}
+                        Ok(released) if released != key && !released.is_empty() => {}
                         Ok(_) | Err(_) => break,
                     }
                 }
@@ -196,41 +192,9 @@ impl Postgres {
         held.map(drop).ok_or(StoreError::LeaseLost)
     }
 
-    /// The announcements of released leases from now on.
-    fn announcements(&self) -> broadcast::Receiver<String> {
-        let announcements = &self.0.announcements;
-        announcements.listening.call_once(|| {
-            let store = self.clone();
-            let stopped = self.0.stop.clone();
-            self.0.tasks.spawn(async move {
-                stopped.run_until_cancelled(store.listen()).await;
-            });
-        });
-        announcements.sender.subscribe()
-    }
-
-    async fn listen(&self) {
-        loop {
-            let error = match self.listen_until_error().await {
-                Ok(never) => match never {},
-                Err(error) => error,
-            };
-            tracing::warn!(%error, "the announcements of released leases are interrupted");
-            sleep(RENEWAL_PAUSE).await;
-        }
-    }
-
-    async fn listen_until_error(&self) -> Result<std::convert::Infallible, sqlx::Error> {
-        let mut listener = PgListener::connect_with(self.0.connections.pool()).await?;
-        listener.listen(CHANNEL).await?;
-        loop {
-            let announced = listener.recv().await?;
-            let _waiters = self
-                .0
-                .announcements
-                .sender
-                .send(announced.payload().to_owned());
-        }
+    /// Tells waiters that a lease is released; with an empty text that any may be.
+    pub(super) fn announce_released(&self, announced: String) {
+        let _waiters = self.0.announcements.sender.send(announced);
     }
 }
 

@@ -3,33 +3,38 @@
 use std::time::Duration;
 
 use sqlx::query;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::super::StoreError;
 use super::super::replica::OtherReplica;
 use super::super::tx::signed;
 use super::Postgres;
-use super::connect::column;
+use super::connect::{Statement, column};
 use crate::ids::{Owner, RunId, SessionId};
 
-/// Longest pause after a failed renewal, and pause after the channel could not be listened to.
-pub(super) const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after a failed renewal.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for each step of closing. After it the step is given up.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 impl Postgres {
     /// Renews the row of this process, and with it all its leases.
     pub(super) async fn renew_replica(&self) -> Result<(), StoreError> {
-        let sql = "INSERT INTO replicas (id, expires_at, address)
-            VALUES ($1, now() + $2 * interval '1 millisecond', $3)
-            ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, address = excluded.address";
+        let renew = || self.renewal();
+        self.0.connections.heartbeat().rows(renew).await.map(drop)
+    }
+
+    /// The statement that renews the row.
+    pub(super) fn renewal(&self) -> Statement<'_> {
+        let sql = "INSERT INTO replicas (id, expires_at, address, lock, lock_server)
+            VALUES ($1, now() + $2 * interval '1 millisecond', $3, $4, $5)
+            ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, address = excluded.address,
+                lock = excluded.lock, lock_server = excluded.lock_server, unlocked_at = NULL";
         let lease = signed(self.0.lease.as_millis());
         let address = self.0.address.get().map(String::as_str);
-        let renew = || {
-            let statement = query(sql).bind(&*self.0.replica).bind(lease);
-            statement.bind(address)
-        };
-        self.0.connections.heartbeat().rows(renew).await.map(drop)
+        let (lock, server) = self.0.presence.lock();
+        let statement = query(sql).bind(&*self.0.replica).bind(lease);
+        statement.bind(address).bind(lock).bind(server)
     }
 
     /// Puts the URL of this process into its row, which every renewal writes again.
@@ -78,8 +83,8 @@ impl Postgres {
     }
 
     /// Marks the runs of processes that do not live any more as interrupted, frees their leases, and the idempotency keys
-    /// of runs that they never recorded.
-    pub(super) async fn bury(&self) -> Result<(), StoreError> {
+    /// of runs that they never recorded. Of `ended` processes the rows are already deleted.
+    pub(super) async fn bury(&self, ended: i64) -> Result<(), StoreError> {
         // After a crash of the database, all processes get the time to renew their rows.
         let sql = "WITH settled AS MATERIALIZED (
                 SELECT now() > pg_postmaster_start_time() + $1 * interval '1 millisecond' AS yes),
@@ -99,6 +104,7 @@ impl Postgres {
             .await?;
         let (replicas, runs, leases): (i64, i64, i64) =
             (column(&row, 0)?, column(&row, 1)?, column(&row, 2)?);
+        let replicas = replicas + ended;
         if replicas > 0 || runs > 0 {
             tracing::info!(
                 replicas,
@@ -115,14 +121,13 @@ impl Postgres {
         let period = self.0.lease / 3;
         let mut failing = false;
         loop {
-            sleep(if failing {
-                RENEWAL_PAUSE.min(period)
-            } else {
-                period
-            })
-            .await;
+            let pause = match failing {
+                true => RENEWAL_PAUSE.min(period),
+                false => period,
+            };
+            let _late_or_lost = timeout(pause, self.0.presence.lost.notified()).await;
             let renewed = match self.renew_replica().await {
-                Ok(()) => self.bury().await,
+                Ok(()) => self.bury(0).await,
                 failed => failed,
             };
             match (&renewed, failing) {
@@ -146,7 +151,7 @@ impl Postgres {
         let leave = async {
             let delete = || query("DELETE FROM replicas WHERE id = $1").bind(&*self.0.replica);
             self.0.connections.server().rows(delete).await?;
-            self.bury().await
+            self.bury(0).await
         };
         let left = timeout(CLOSE_LIMIT, leave)
             .await

@@ -1,16 +1,17 @@
 //! Runs the conformance tests with PostgreSQL, and tests what is specific to it.
 
+mod presence;
 #[path = "../../../tests/postgres/server.rs"]
 mod server;
 
-use sqlx::{AssertSqlSafe, query};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, query};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use self::server::PostgresServer;
 use super::super::engine::Engine;
 use super::super::suite::{TestStore, append, expiry, id, owner, suite, user};
-use super::super::{Change, OtherReplica, RunRecordState, Store, StoreUrl, RunAnswer};
+use super::super::{Change, OtherReplica, RunAnswer, RunRecordState, Store, StoreUrl};
 use super::*;
 use crate::ids::RunId;
 

@@ -139,13 +139,15 @@ impl Checkpoints {
         beside.await.map_err(StoreError::failed)??;
         let server = Owner::server();
         let writer = self.writer.checkout(&server, StatementSize::Large).await;
-        writer?.run(|connection| {
+        let mut writer = writer?;
+        let written = writer.run(|connection| {
             passive(connection)?;
             // The first write into a restarted log syncs the disk. It is done here so that no task has to wait for it.
             Ok(connection.execute_batch(
                 "BEGIN IMMEDIATE; INSERT INTO dead_blobs VALUES (''); DELETE FROM dead_blobs WHERE blob = ''; COMMIT",
             )?)
-        })
+        });
+        written.await
     }
 }
 

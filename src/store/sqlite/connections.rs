@@ -12,7 +12,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::StoreError;
 use super::super::clock::Clock;
@@ -26,10 +26,11 @@ const KEPT: u32 = 1;
 /// disk, which takes many seconds on a machine that writes much else.
 /// Tried by `connections::a_write_waits_while_the_disk_is_slow`.
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
-/// Longest wait of a blocking thread for the file lock of another process, such as a backup. After it the operation
-/// fails.
+/// Longest wait for the file lock of another process, such as a backup. After it the operation fails.
 /// Tried by `store::a_file_that_another_process_has_locked_stops_nothing_but_its_own_writes`.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Pause between two attempts to get that lock.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Most statements that a connection keeps prepared; there are fewer.
 /// Tried by `connections::a_statement_is_prepared_once_whatever_its_parameters`.
 const PREPARED_STATEMENTS: usize = 128;
@@ -191,25 +192,23 @@ impl Connections {
 }
 
 impl Checkout {
-    /// Runs work on the connection. If another process has locked the file, the work runs once more and waits for the lock, so
-    /// it must change nothing when it fails.
-    pub(super) fn run<T>(
+    /// Runs work on the connection. If another process has locked the file, it runs again until the lock is free or
+    /// [`BUSY_WAIT`] is over, so it must change nothing when it fails.
+    ///
+    /// # Cancel safety
+    /// The work is done completely or not at all.
+    pub(super) async fn run<T>(
         &mut self,
         mut work: impl FnMut(&mut Connection) -> Result<T, StatementError>,
     ) -> Result<T, StoreError> {
-        let long = self.size == StatementSize::Large || self.connection.is_none();
-        let done = block_in_place_if(long, || work(self.open()?));
-        let done = match done {
-            Err(fault) if fault.is_busy() => block_in_place_if(true, || {
-                let connection = self.open()?;
-                connection.busy_timeout(BUSY_WAIT)?;
-                let done = work(connection);
-                connection.busy_timeout(Duration::ZERO)?;
-                done
-            }),
-            done => done,
-        };
-        done.map_err(StoreError::from)
+        let end = Instant::now() + BUSY_WAIT;
+        loop {
+            let long = self.size == StatementSize::Large || self.connection.is_none();
+            match block_in_place_if(long, || work(self.open()?)) {
+                Err(fault) if fault.is_busy() && Instant::now() < end => sleep(BUSY_PAUSE).await,
+                done => return done.map_err(StoreError::from),
+            }
+        }
     }
 
     fn open(&mut self) -> rusqlite::Result<&mut Connection> {

@@ -28,7 +28,9 @@ impl Sqlite {
         let time = self.expiry_time();
         let server = Owner::server();
         let checkout = self.0.writer.checkout(&server, StatementSize::Small).await;
-        checkout?.run(|connection| Ok(keep(connection, time)?))
+        checkout?
+            .run(|connection| Ok(keep(connection, time)?))
+            .await
     }
 }
 

@@ -33,14 +33,15 @@ pub(in crate::store) struct SqliteTx {
 }
 
 impl SqliteTx {
-    pub(in crate::store) fn rows(
+    pub(in crate::store) async fn rows(
         &mut self,
         sql: &str,
         values: &[SqlValue<'_>],
     ) -> Result<Vec<Vec<SqliteValue>>, StoreError> {
         let rows = self
             .checkout
-            .run(|connection| Ok(rows(connection, sql, values)?))?;
+            .run(|connection| Ok(rows(connection, sql, values)?))
+            .await?;
         self.bytes += values.iter().map(SqlValue::len).sum::<usize>();
         if self.writes && !self.open {
             self.store.count_written(std::mem::take(&mut self.bytes));
@@ -54,12 +55,12 @@ impl SqliteTx {
         Ok(())
     }
 
-    pub(in crate::store) fn commit(mut self) -> Result<(), StoreError> {
+    pub(in crate::store) async fn commit(mut self) -> Result<(), StoreError> {
         if std::mem::take(&mut self.open) {
             let commit = |connection: &mut Connection| {
                 Ok(connection.prepare_cached("COMMIT")?.execute([]).map(drop)?)
             };
-            self.checkout.run(commit)?;
+            self.checkout.run(commit).await?;
             self.store.count_written(self.bytes);
         }
         Ok(())

@@ -53,10 +53,9 @@ impl Sqlite {
     async fn pragma(&self, sql: &'static str) {
         let server = Owner::server();
         let checkout = self.0.writer.checkout(&server, StatementSize::Large).await;
-        let done = checkout
-            .unwrap()
-            .run(|connection| Ok(connection.execute_batch(sql)?));
-        done.unwrap();
+        let mut checkout = checkout.unwrap();
+        let done = checkout.run(|connection| Ok(connection.execute_batch(sql)?));
+        done.await.unwrap();
     }
 
     pub(in crate::store) fn shift_clock(&self, seconds: i64) {

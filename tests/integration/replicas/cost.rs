@@ -9,14 +9,18 @@ const ROUNDS: [(&str, usize); 2] = [("short", 0), ("long", 4)];
 /// Most statements of a turn besides: for its lease, its history, what was asked, its answer and its record.
 const MOST_PER_TURN: usize = 6;
 /// What replicas do at times of their own begins in one of these ways.
-const BACKGROUND: [&str; 11] = [
+const BACKGROUND: [&str; 15] = [
     "DELETE FROM files",
     "DELETE FROM idempotency_keys",
     "DELETE FROM runs",
     "DELETE FROM sessions",
     "INSERT INTO replicas",
+    "LISTEN",
     "SELECT blob FROM dead_blobs",
     "SELECT coalesce(sum(bytes)",
+    "SELECT holds_lock_6",
+    "SELECT pg_advisory_lock",
+    "SELECT suspected, dead",
     "SELECT trusted, credit",
     "SET statement_timeout",
     "UPDATE expiry_time",

@@ -158,14 +158,15 @@ async fn connections_that_fall_silent_are_given_up_and_stop_no_stream() {
 #[ignore = "needs PostgreSQL"]
 async fn a_turn_that_has_lost_its_session_ends_with_an_error_and_writes_nothing() {
     let database = PostgresServer::shared().create_database().await;
-    let database = format!("{database}&lease_seconds=2");
     let stage = Stage::with(&database, "late").await;
     let other = replica(&stage.upstream, &stage.hook, &database).await;
     let streamed = stage.in_a_turn().await;
+    let cut = Instant::now();
     stage.proxy.set(Network::Refused);
-    // The other replica has the session once the lease has ended.
+    // The other replica has the session before the lease has ended, because the database sees the end of the connection.
     let next = other.post_chat(in_session("Next")).await;
     assert_eq!(next.content(), "re Next");
+    assert!(cut.elapsed() < AT_ONCE, "{:?}", cut.elapsed());
     let before = other.get("/v1/sessions/s").await.json();
     stage.proxy.set(Network::Whole);
     stage.ready_status(200).await;
@@ -179,6 +180,25 @@ async fn a_turn_that_has_lost_its_session_ends_with_an_error_and_writes_nothing(
     assert_eq!(other.get("/v1/sessions/s").await.json(), before);
     assert!(!before.to_string().contains("late"), "{before}");
     assert_eq!(stage.recovered().await, ["Before", "Go", "Next", "Again"]);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_silent_replica_has_its_session_until_its_lease_ends() {
+    const LEASE: u64 = 6;
+    let database = PostgresServer::shared().create_database().await;
+    let database = format!("{database}&lease_seconds={LEASE}");
+    let stage = Stage::with(&database, "late").await;
+    let other = replica(&stage.upstream, &stage.hook, &database).await;
+    let streamed = stage.in_a_turn().await;
+    let silent = Instant::now();
+    stage.proxy.set(Network::Silent);
+    let next = other.post_chat(in_session("Next")).await;
+    assert_eq!(next.content(), "re Next");
+    // It is renewed after a third of its time.
+    let least = Duration::from_secs(LEASE * 2 / 3 - 1);
+    assert!(silent.elapsed() >= least, "{:?}", silent.elapsed());
+    drop(streamed);
 }
 
 /// A text that takes about this many bytes in the database, too, which compresses texts.

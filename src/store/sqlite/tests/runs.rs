@@ -1,7 +1,7 @@
 //! Records of runs after the end of the process, and damaged ones.
 
 use super::super::super::answer::PART;
-use super::super::super::{KeyClaim, RunRecordState, RunAnswer};
+use super::super::super::{KeyClaim, RunAnswer, RunRecordState};
 use super::*;
 
 fn answer(body: Vec<u8>) -> RunAnswer {
