@@ -14,6 +14,7 @@ mod clock;
 mod copy;
 mod engine;
 mod error;
+mod evict;
 mod file;
 mod files;
 mod fork;
@@ -67,6 +68,7 @@ pub use self::waiting::{Attachment, UnstoredTurn, WaitingTurn};
 use crate::ids::{Owner, SessionId};
 
 /// How long a verb is tried again whose connection was lost, or that the database has undone because of another one.
+/// Tried by `postgres::a_lost_connection_is_made_again`.
 const RETRY_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before a verb is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -228,13 +230,15 @@ impl Store {
         self.with_room(&fence.owner, &fence.id, |room| async move {
             let written = match &self.engine {
                 Engine::Sqlite(sqlite) => {
-                    let check = |growth| self.check_session(growth);
-                    let change = (change, created_at);
-                    sqlite.write(fence, change, room, check).await?
+                    let admit = |growth: Growth| {
+                        self.check_session(growth)?;
+                        Ok(self.admit(room, growth.added()))
+                    };
+                    return sqlite.write(fence, (change, created_at), admit).await;
                 }
                 Engine::Postgres(postgres) => {
                     let limits = self.shared.sessions.limits();
-                    let most = (limits.session_bytes, room);
+                    let most = (limits.session_bytes, self.room(room).unwrap_or(0));
                     Box::pin(postgres.write(fence, (change, created_at), most)).await?
                 }
             };
@@ -271,7 +275,7 @@ impl Store {
     pub async fn secret(&self) -> Result<[u8; 32], StoreError> {
         let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
         let mut row = tx.one("SELECT secret FROM store_identity", &[]).await?;
-        let secret: bytes::Bytes = row.take(0)?;
+        let secret: bytes::Bytes = row.column(0)?;
         let length = "the secret of the store does not have 32 bytes";
         <[u8; 32]>::try_from(&secret[..]).map_err(|_| StoreError::failed(length))
     }
@@ -283,7 +287,7 @@ impl Store {
     pub async fn name(&self) -> Result<String, StoreError> {
         let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
         let mut row = tx.one("SELECT name FROM store_identity", &[]).await?;
-        row.take(0)
+        row.column(0)
     }
 
     /// Checks that the store responds.
@@ -339,7 +343,7 @@ impl Tx {
                 let sql = "SELECT holds_lease_1($1, $2, $3)";
                 let token = tx::signed(fence.token);
                 let values = values![fence.owner.as_str(), fence.id.as_str(), token];
-                self.one(sql, values).await?.take(0)?
+                self.one(sql, values).await?.column(0)?
             }
         };
         match held {

@@ -1,7 +1,7 @@
 //! Accounts of owners: amounts that are reserved before they are used, exactly also where several processes do that at once.
 
 use super::shares::StatementSize;
-use super::tx::values;
+use super::tx::{Tx, values};
 use super::{Store, StoreError, retrying};
 use crate::ids::Owner;
 
@@ -12,20 +12,51 @@ pub enum Account {
     Sessions,
 }
 
-/// An amount that is reserved. It counts until it is settled, or until the process that reserved it has ended.
+/// An amount that is reserved. It counts until it is settled or dropped, or until the process that reserved it has ended.
 #[derive(Debug)]
-#[must_use = "an amount counts until it is settled"]
+#[must_use = "a reservation that is dropped reserves nothing"]
 pub struct AccountReservation {
-    num: i64,
+    id: String,
     owner: Owner,
     account: Account,
+    /// `None` once it is settled.
+    store: Option<Store>,
 }
 
 impl Account {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Sessions => "sessions",
         }
+    }
+}
+
+impl AccountReservation {
+    /// A reservation that is not made yet. Nothing is to be settled when it is dropped.
+    pub(super) fn new(owner: &Owner, account: Account) -> Self {
+        Self {
+            id: uuid::Uuid::now_v7().to_string(),
+            owner: owner.clone(),
+            account,
+            store: None,
+        }
+    }
+}
+
+impl Drop for AccountReservation {
+    fn drop(&mut self) {
+        let (Some(store), Ok(runtime)) = (self.store.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let (id, owner, account) = (self.id.clone(), self.owner.clone(), self.account);
+        let tasks = store.engine.tasks().clone();
+        let settling = async move {
+            if let Err(error) = store.end_reservation(&id, &owner, account, 0).await {
+                tracing::warn!(%error, "an amount stays reserved until this process ends");
+            }
+        };
+        tasks.spawn_on(settling, &runtime);
     }
 }
 
@@ -44,62 +75,99 @@ impl Store {
         amount: i64,
         limit: i64,
     ) -> Result<Option<AccountReservation>, StoreError> {
-        // Locks the account: one reservation is made after the other.
-        let lock = "INSERT INTO accounts (owner, account, amount) VALUES ($1, $2, 0)
-            ON CONFLICT (owner, account) DO UPDATE SET amount = accounts.amount RETURNING amount";
-        let dead = "DELETE FROM reservations WHERE owner = $1 AND account = $2 AND NOT is_alive_1(replica)";
         let sum = "SELECT CAST(coalesce(sum(amount), 0) AS bigint) FROM reservations WHERE owner = $1 AND account = $2";
-        let insert = "INSERT INTO reservations (owner, account, amount, replica) VALUES ($1, $2, $3, $4) RETURNING num";
-        let key = values![owner.as_str(), account.as_str()];
-        retrying(|| async move {
+        let reservation = &AccountReservation::new(owner, account);
+        let reserved = retrying(|| async move {
             let mut tx = self.begin(owner, StatementSize::Small).await?;
-            let used: i64 = tx.one(lock, key).await?.take(0)?;
-            tx.rows(dead, key).await?;
-            let reserved: i64 = tx.one(sum, key).await?.take(0)?;
-            if used.saturating_add(reserved).saturating_add(amount) > limit {
-                return Ok(None);
+            let used = lock(&mut tx, owner, account).await?;
+            let key = values![owner.as_str(), account.as_str()];
+            let reserved: i64 = tx.one(sum, key).await?.column(0)?;
+            let fits = used.saturating_add(reserved).saturating_add(amount) <= limit;
+            if fits {
+                self.insert_reservation(&mut tx, reservation, amount)
+                    .await?;
             }
-            let (name, replica) = (owner.as_str(), self.engine.replica());
-            let values = values![name, account.as_str(), amount, replica];
-            let num = tx.one(insert, values).await?.take(0)?;
             tx.commit().await?;
-            let owner = owner.clone();
-            Ok(Some(AccountReservation {
-                num,
-                owner,
-                account,
-            }))
-        })
-        .await
+            Ok(fits)
+        });
+        Ok(reserved.await?.then(|| self.keep(reservation)))
     }
 
     /// Ends a reservation and adds what was used to the account; returns the amount of the account.
     ///
     /// # Errors
-    /// When the store fails; the amount stays reserved.
+    /// When the store fails; the amount may stay reserved until this process ends.
     pub async fn settle(
         &self,
-        reservation: AccountReservation,
+        mut reservation: AccountReservation,
         used: i64,
     ) -> Result<i64, StoreError> {
-        let end = "DELETE FROM reservations WHERE num = $1 RETURNING 1";
-        let add = "UPDATE accounts SET amount = amount + $3 WHERE owner = $1 AND account = $2 RETURNING amount";
-        let reservation = &reservation;
+        reservation.store = None;
+        let AccountReservation {
+            id, owner, account, ..
+        } = &reservation;
+        self.end_reservation(id, owner, *account, used).await
+    }
+
+    async fn end_reservation(
+        &self,
+        id: &str,
+        owner: &Owner,
+        account: Account,
+        used: i64,
+    ) -> Result<i64, StoreError> {
+        let end = "DELETE FROM reservations WHERE id = $1 RETURNING 1";
+        let add = "INSERT INTO accounts (owner, account, amount) VALUES ($1, $2, $3)
+            ON CONFLICT (owner, account) DO UPDATE SET amount = accounts.amount + excluded.amount RETURNING amount";
         retrying(|| async move {
-            let AccountReservation {
-                num,
-                owner,
-                account,
-            } = reservation;
             let mut tx = self.begin(owner, StatementSize::Small).await?;
-            let open = tx.count(end, values![*num]).await?;
+            let open = tx.count(end, values![id]).await?;
             // Settled before, by an attempt whose answer was lost.
             let used = if open > 0 { used } else { 0 };
             let values = values![owner.as_str(), account.as_str(), used];
-            let amount = tx.one(add, values).await?.take(0)?;
+            let amount = tx.one(add, values).await?.column(0)?;
             tx.commit().await?;
             Ok(amount)
         })
         .await
     }
+
+    /// The reservation that was made.
+    pub(super) fn keep(&self, made: &AccountReservation) -> AccountReservation {
+        AccountReservation {
+            id: made.id.clone(),
+            owner: made.owner.clone(),
+            account: made.account,
+            store: Some(self.clone()),
+        }
+    }
+
+    pub(super) async fn insert_reservation(
+        &self,
+        tx: &mut Tx,
+        reservation: &AccountReservation,
+        amount: i64,
+    ) -> Result<(), StoreError> {
+        // It may be there by an attempt whose answer was lost.
+        let sql = "INSERT INTO reservations (id, owner, account, amount, replica) VALUES ($1, $2, $3, $4, $5)
+            ON CONFLICT (id) DO NOTHING";
+        let (owner, account) = (reservation.owner.as_str(), reservation.account.as_str());
+        let replica = self.engine.replica();
+        let values = values![&*reservation.id, owner, account, amount, replica];
+        tx.rows(sql, values).await.map(drop)
+    }
+}
+
+/// Locks an account, so that one reservation is made after the other, and removes what ended processes had reserved of it;
+/// returns its amount.
+pub(super) async fn lock(tx: &mut Tx, owner: &Owner, account: Account) -> Result<i64, StoreError> {
+    let lock = "INSERT INTO accounts (owner, account, amount) VALUES ($1, $2, 0)
+        ON CONFLICT (owner, account) DO UPDATE SET amount = accounts.amount RETURNING amount";
+    let dead = "DELETE FROM reservations WHERE account = $1 AND NOT is_alive_1(replica)";
+    let amount = tx
+        .one(lock, values![owner.as_str(), account.as_str()])
+        .await?
+        .column(0)?;
+    tx.rows(dead, values![account.as_str()]).await?;
+    Ok(amount)
 }

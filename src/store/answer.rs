@@ -8,7 +8,7 @@ use super::run::RunAnswer;
 use crate::parted::{PartedBody, PartedText};
 
 /// Size of a part, in bytes, for one statement or short transaction.
-pub(super) const PART: usize = 2 * 1024 * 1024;
+pub(super) const PART: usize = 256 * 1024;
 
 /// What is stored of an answer besides its body.
 #[derive(Debug)]

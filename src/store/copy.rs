@@ -130,7 +130,7 @@ pub fn copy<'a>(
             other => other,
         })?;
         let copied = copy_all(&opened, target, report).await;
-        opened.store.close().await;
+        opened.close().await;
         copied
     })
 }
@@ -143,12 +143,13 @@ async fn copy_all(
     if source.is_served().await.map_err(CopyError::Source)? {
         return Err(CopyError::SourceInUse(source.location.clone()));
     }
+    source.interrupt().await.map_err(CopyError::Source)?;
     let mut from = source.store.snapshot().await.map_err(CopyError::Source)?;
     let described = describe(&source.store, &mut from).await;
     let (described, totals) = described.map_err(CopyError::Source)?;
     let target = Unserved::open(target).await?;
     let copied = copy_into(&mut from, &target, &described, totals, report).await;
-    target.store.close().await;
+    target.close().await;
     copied
 }
 
@@ -220,7 +221,7 @@ async fn describe(
         totals.push((table, rows));
         counts.push(rows.to_string());
     }
-    let last: Option<i64> = from.one(last_write, &[]).await?.take(0)?;
+    let last: Option<i64> = from.one(last_write, &[]).await?.column(0)?;
     let described = CopySource {
         name: source.name().await?,
         secret: source.secret().await?,

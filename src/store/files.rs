@@ -13,6 +13,7 @@ use super::{Store, StoreError, retrying};
 use crate::ids::{FileId, Owner, SessionId};
 
 /// Most files that are deleted in one transaction, and most blobs returned at once; others follow.
+/// Tried by `suite::files::a_session_may_use_more_files_than_one_batch`.
 const BATCH: i64 = 100;
 
 /// Selects the columns of a [`StoredFile`], with the oldest session that uses it.
@@ -75,7 +76,7 @@ impl Store {
             let sql = "SELECT created_at, num FROM files WHERE owner = $1 AND id = $2";
             let row = tx.row(sql, values![owner.as_str(), after.as_str()]).await?;
             let mut row = row.ok_or(StoreError::NotFound)?;
-            from = (row.take(0)?, row.take(1)?);
+            from = (row.column(0)?, row.column(1)?);
         }
         let purpose = filter.purpose.map(Purpose::as_str);
         let session = filter.session.map(SessionId::as_str);
@@ -120,11 +121,14 @@ impl Store {
         .await?;
         let mut evicted = 0;
         while self.file_usage().await?.bytes > max_total_bytes {
-            let some = retrying(|| self.evict_files(file, max_total_bytes)).await?;
-            if some == 0 {
-                break;
+            match retrying(|| self.evict_files(file, max_total_bytes)).await {
+                Ok(0) => break,
+                Ok(some) => evicted += some,
+                Err(error) => {
+                    tracing::warn!(%error, "files could not be deleted to make room");
+                    break;
+                }
             }
-            evicted += some;
         }
         Ok(InsertedFile {
             file: self.file(&file.owner, &file.id).await?,
@@ -222,6 +226,9 @@ impl Store {
                 SELECT f.num FROM files f WHERE f.last_used_at < expiry_time_4() - $1
                   AND NOT EXISTS (SELECT 1 FROM session_files l WHERE l.file = f.num)
                 ORDER BY f.last_used_at LIMIT $2) AND $3 > 0
+              -- A file may be used meanwhile.
+              AND last_used_at < expiry_time_4() - $1
+              AND NOT EXISTS (SELECT 1 FROM session_files l WHERE l.file = files.num)
             RETURNING 1";
         self.engine.advance_expiry().await?;
         self.delete_older(sql, ttl).await
@@ -244,7 +251,7 @@ impl Store {
         let sql = "SELECT blob FROM dead_blobs LIMIT $1";
         let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
         let rows = tx.rows(sql, values![BATCH]).await?;
-        rows.into_iter().map(|mut row| row.take(0)).collect()
+        rows.into_iter().map(|mut row| row.column(0)).collect()
     }
 
     /// Removes blobs from the dead ones, after their content was removed from disk.
@@ -346,7 +353,7 @@ async fn add_to_session(
         .await?;
     let sql = "INSERT INTO session_files (session, file) SELECT $1, num FROM files WHERE owner = $2 AND id = $3
         ON CONFLICT DO NOTHING";
-    let session: i64 = row.take(0)?;
+    let session: i64 = row.column(0)?;
     tx.rows(sql, values![session, owner.as_str(), id.as_str()])
         .await
         .map(drop)
@@ -363,18 +370,18 @@ async fn usage(tx: &mut Tx) -> Result<FileUsage, StoreError> {
 
 fn stored_file(mut row: Row) -> Result<StoredFile, StoreError> {
     let damaged = |what: &str| StoreError::failed(format!("a stored file has no {what}"));
-    let (id, purpose): (String, String) = (row.take(0)?, row.take(4)?);
-    let (round, session): (Option<i64>, Option<String>) = (row.take(6)?, row.take(9)?);
+    let (id, purpose): (String, String) = (row.column(0)?, row.column(4)?);
+    let (round, session): (Option<i64>, Option<String>) = (row.column(6)?, row.column(9)?);
     Ok(StoredFile {
         id: FileId::parse(&id).ok_or_else(|| damaged("id"))?,
         session: session.map(session_id).transpose()?,
-        name: row.take(1)?,
-        mime_type: row.take(2)?,
+        name: row.column(1)?,
+        mime_type: row.column(2)?,
         bytes: row.unsigned(3)?,
         purpose: Purpose::parse(&purpose).ok_or_else(|| damaged("known purpose"))?,
-        tool: row.take(5)?,
+        tool: row.column(5)?,
         round: round.and_then(|round| u32::try_from(round).ok()),
-        created_at: seconds(row.take(7)?),
-        blob: row.take(8)?,
+        created_at: seconds(row.column(7)?),
+        blob: row.column(8)?,
     })
 }

@@ -7,6 +7,7 @@ use super::record::SessionSummary;
 use super::sessions::{INSTRUCTIONS_START, message_bytes};
 use super::shares::StatementSize;
 use super::tx::{signed, unsigned, values};
+use super::usage::Room;
 use super::{Store, StoreError, retrying};
 use crate::ids::SessionId;
 
@@ -27,19 +28,21 @@ impl Store {
         before_message: Option<usize>,
         new_id: &SessionId,
     ) -> Result<SessionSummary, StoreError> {
+        let least = self.shared.sessions.limits().min_free_disk;
+        self.engine.measure_disk(least).await;
         self.with_room(&source.owner, new_id, |room| {
             retrying(move || self.try_fork(source, before_message, new_id, room))
         })
         .await
     }
 
-    /// Makes a fork if it adds no more than `room` bytes. Else the inner error is what it would add.
+    /// Makes a fork if there is room for it. Else the inner error is what it would add.
     async fn try_fork(
         &self,
         source: &Fence,
         before_message: Option<usize>,
         new_id: &SessionId,
-        room: u64,
+        room: Room,
     ) -> Result<Result<SessionSummary, u64>, StoreError> {
         let (owner, new) = (source.owner.as_str(), new_id.as_str());
         let mut tx = self.begin(&source.owner, StatementSize::Large).await?;
@@ -50,8 +53,8 @@ impl Store {
         let head = tx.row(sql, values![owner, source.id.as_str()]).await?;
         let mut head = head.ok_or(StoreError::NotFound)?;
         let (row, instructions, total): (i64, i64, i64) =
-            (head.take(0)?, head.take(1)?, head.take(2)?);
-        let (metadata, now): (i64, i64) = (head.take(3)?, head.take(4)?);
+            (head.column(0)?, head.column(1)?, head.column(2)?);
+        let (metadata, now): (i64, i64) = (head.column(3)?, head.column(4)?);
         let sql = "SELECT 1 FROM sessions WHERE owner = $1 AND session_id = $2";
         if tx.row(sql, values![owner, new]).await?.is_some() {
             return Err(StoreError::Exists);
@@ -70,12 +73,12 @@ impl Store {
              FROM messages WHERE session = $1 AND (seq < $2 OR seq >= 0 AND seq < $3)"
         );
         let mut sums = tx.one(sql, values![row, ends[0], ends[1]]).await?;
-        let (bytes, instruction_bytes): (i64, i64) = (sums.take(0)?, sums.take(1)?);
+        let (bytes, instruction_bytes): (i64, i64) = (sums.column(0)?, sums.column(1)?);
         let bytes = bytes + metadata;
         let after = unsigned(bytes);
         let before = None;
         self.check_session(Growth { before, after })?;
-        if after > room {
+        if !self.admit(room, after) {
             return Ok(Err(after));
         }
         let sql = "INSERT INTO sessions (owner, session_id, instruction_count, instruction_bytes, message_count, bytes,
@@ -100,21 +103,21 @@ impl Store {
             )
             .await?;
         let mut made = made.ok_or(StoreError::Exists)?;
-        let copy: i64 = made.take(0)?;
+        let copy: i64 = made.column(0)?;
         let sql = "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
             SELECT $2, seq, json, hidden, view, full_text, sources FROM messages
             WHERE session = $1 AND (seq < $3 OR seq >= 0 AND seq < $4)";
         tx.rows(sql, values![row, copy, ends[0], ends[1]]).await?;
         let sql = "INSERT INTO session_files (session, file) SELECT $2, file FROM session_files WHERE session = $1";
         tx.rows(sql, values![row, copy]).await?;
+        tx.count_copied(after);
         tx.commit().await?;
-        self.shared.sessions.count_added(after);
         Ok(Ok(SessionSummary {
             id: new_id.clone(),
             created_at: seconds(now),
             updated_at: seconds(now),
             message_count: unsigned(messages),
-            title: made.take(1)?,
+            title: made.column(1)?,
             running: false,
             last_run: None,
         }))

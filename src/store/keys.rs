@@ -54,10 +54,10 @@ impl Store {
                 return Ok(KeyClaim::New);
             }
             if let Some(mut held) = tx.row(find, values![name, value]).await? {
-                if held.take::<bytes::Bytes>(0)? != fingerprint[..] {
+                if held.column::<bytes::Bytes>(0)? != fingerprint[..] {
                     return Ok(KeyClaim::Reused);
                 }
-                let run = run_id(&held.take::<String>(1)?)?;
+                let run = run_id(&held.column::<String>(1)?)?;
                 return Ok(KeyClaim::Held { run });
             }
         }
@@ -105,6 +105,7 @@ impl Store {
                    OR EXISTS (SELECT 1 FROM runs r WHERE r.id = $3 AND r.owner = $1 AND r.status <> 'ended'
                                 AND (r.status = 'interrupted' OR r.replica = $6 OR NOT is_alive_1(r.replica))))
             RETURNING 1";
+        let passed = "SELECT 1 FROM idempotency_keys WHERE owner = $1 AND key = $2 AND run = $3";
         let session = "SELECT session_id FROM runs WHERE id = $1 AND owner = $2";
         retrying(|| async move {
             let mut tx = self.begin(owner, StatementSize::Small).await?;
@@ -112,11 +113,15 @@ impl Store {
             let (old, new) = (from.as_str(), to.as_str());
             let values = values![name, SqlValue::any(key), old, new, ttl, replica];
             if tx.row(sql, values).await?.is_none() {
-                return Ok(false);
+                // It may have been passed by an attempt whose answer was lost.
+                let values = values![name, SqlValue::any(key), new];
+                let passed = tx.row(passed, values).await?.is_some();
+                tx.commit().await?;
+                return Ok(passed);
             }
             let session = tx.row(session, values![old, name]).await?;
             let session: Option<String> = match session {
-                Some(mut row) => row.take(0)?,
+                Some(mut row) => row.column(0)?,
                 None => None,
             };
             self.record_run(&mut tx, to, owner, session.as_deref())

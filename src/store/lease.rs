@@ -32,6 +32,10 @@ pub(super) enum Hold {
     /// The place in the table of this process.
     Memory(Arc<LeaseHold>),
     /// A row of a database.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "no store has such a row")
+    )]
     Row(RowHold),
 }
 

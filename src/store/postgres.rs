@@ -40,6 +40,7 @@ use crate::ids::Owner;
 pub(super) use self::connect::{column, is_passing};
 pub(super) use self::copy::CopyLock;
 pub(super) use self::leases::RowHold;
+use self::statements::OpenTransaction;
 pub(super) use self::statements::{PostgresTx, integer, is_null, text};
 pub use self::url::PostgresUrl;
 
@@ -50,6 +51,8 @@ pub(super) struct Postgres(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     connections: DatabasePool,
+    /// Whether this process is one of those that serve from the database.
+    serves: bool,
     /// The id of this process in the database; a new one with each start.
     replica: String,
     /// The URL at which other processes reach this one, once it is announced.
@@ -75,7 +78,7 @@ impl Postgres {
     pub(super) async fn open(url: &PostgresUrl) -> Result<Self, StoreError> {
         let connections = DatabasePool::new(url)?;
         let upgraded = migrate::migrate(&connections, url.location()).await?;
-        let store = Self::with(connections, url, upgraded);
+        let store = Self::with(connections, url, upgraded, true);
         let listener = store.take_lock().await;
         store.renew_replica().await?;
         store.begin_expiry().await?;
@@ -89,9 +92,10 @@ impl Postgres {
         Ok(store)
     }
 
-    fn with(connections: DatabasePool, url: &PostgresUrl, upgraded: bool) -> Self {
+    fn with(connections: DatabasePool, url: &PostgresUrl, upgraded: bool, serves: bool) -> Self {
         Self(Arc::new(Inner {
             connections,
+            serves,
             replica: uuid::Uuid::now_v7().to_string(),
             address: OnceLock::new(),
             lease: url.lease,
@@ -139,11 +143,9 @@ impl Postgres {
         owner: &Owner,
         size: StatementSize,
     ) -> Result<PostgresTx, StoreError> {
-        let (transaction, share) = self.0.connections.sized(owner, size).begin().await?;
-        Ok(PostgresTx::Transaction {
-            transaction,
-            _share: share,
-        })
+        let pool = self.0.connections.sized(owner, size);
+        let begun = OpenTransaction::begin(&pool, "BEGIN").await?;
+        Ok(PostgresTx::Transaction(begun))
     }
 
     /// Marks the sessions of a page whose lease is held.

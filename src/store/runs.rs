@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::answer::{AnswerParts, NewAnswerHead};
 use super::clock::seconds;
 use super::run::{AnswerLimits, KEY_TTL, RunAnswer, RunRecord, RunRecordState};
 use super::sessions::session_id;
 use super::shares::StatementSize;
-use super::tx::{Row, SqlValue, Tx, signed, unsigned, values};
+use super::tx::{Row, SqlValue, Tx, signed, values};
 use super::{Engine, Store, StoreError, retrying};
 use crate::ids::{Owner, RunId, SessionId};
-
-/// Most answers of an owner that are looked up at once for an eviction; others follow.
-const EVICTION_BATCH: i64 = 64;
 
 /// Records a run as running. No row is returned if the id belongs to another owner.
 pub(super) const BEGIN_RUN: &str =
@@ -144,7 +143,7 @@ impl Store {
         let Some(mut row) = tx.row(end_run!(), values).await? else {
             return Ok(());
         };
-        let (num, mut seq) = (row.take::<i64>(0)?, 0_i64);
+        let (num, mut seq) = (row.column::<i64>(0)?, 0_i64);
         while let Some(piece) = part {
             let sql = "INSERT INTO run_bodies (run, seq, piece) VALUES ($1, $2, $3)";
             tx.rows(sql, values![num, seq, &piece[..]]).await?;
@@ -169,7 +168,7 @@ impl Store {
             return Ok(None);
         };
         let bytes = row.unsigned(2)?;
-        let state = match &*row.take::<String>(3)? {
+        let state = match &*row.column::<String>(3)? {
             "running" => RunRecordState::Running,
             "elsewhere" => RunRecordState::RunningElsewhere,
             "interrupted" => RunRecordState::Interrupted,
@@ -179,12 +178,12 @@ impl Store {
                 return Err(StoreError::failed(problem));
             }
         };
-        let session: Option<String> = row.take(0)?;
+        let session: Option<String> = row.column(0)?;
         Ok(Some(RunRecord {
             id: run.clone(),
             owner: owner.clone(),
             session_id: session.map(session_id).transpose()?,
-            created_at: seconds(row.take(1)?),
+            created_at: seconds(row.column(1)?),
             state,
         }))
     }
@@ -207,12 +206,17 @@ impl Store {
             SELECT NULL, NULL, http_status, headers, bytes, kept FROM head
             ORDER BY seq NULLS FIRST";
         let mut tx = self.read(owner, StatementSize::Large).await?;
-        let rows = tx.rows(sql, values![run.as_str(), owner.as_str()]).await?;
-        let mut rows = rows.into_iter();
-        match rows.next() {
-            Some(head) => answer(head, rows).map(Some),
-            None => Ok(None),
-        }
+        let mut read: Option<ReadAnswer> = None;
+        let mut visit = |mut row: Row| match &mut read {
+            None => ReadAnswer::of(row).map(|begun| read = Some(begun)),
+            Some(read) => {
+                read.body.extend_from_slice(&row.column::<Bytes>(1)?);
+                Ok(())
+            }
+        };
+        let values = values![run.as_str(), owner.as_str()];
+        tx.for_each(sql, values, &mut visit).await?;
+        read.map(ReadAnswer::finish).transpose()
     }
 
     /// Deletes the record of a run and its idempotency keys; returns whether there was a record.
@@ -264,111 +268,37 @@ impl Store {
         self.delete_older(keys, KEY_TTL).await?;
         Ok(expired)
     }
-
-    /// Removes answers and idempotency keys until their total is within the limit, but not those of `written`. The oldest
-    /// answers of the owner with the most bytes go first, and keys when it has none: a request that is repeated with a lost
-    /// key runs again. A key whose run has not ended stays.
-    async fn evict_answers(
-        &self,
-        (owner, written): (&Owner, &RunId),
-        most: u64,
-    ) -> Result<(), StoreError> {
-        let _alone = self.shared.answers.evicting.lock().await;
-        loop {
-            let evicted = retrying(|| self.evict_some_answers((owner, written), most));
-            if !evicted.await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Removes some answers or keys; returns whether there may be more to remove.
-    async fn evict_some_answers(
-        &self,
-        (owner, written): (&Owner, &RunId),
-        most: u64,
-    ) -> Result<bool, StoreError> {
-        let sql =
-            "SELECT owner, bytes + answers * $1 AS weight FROM run_usage ORDER BY weight DESC";
-        let mut tx = self.begin(owner, StatementSize::Large).await?;
-        let rows = tx.rows(sql, values![signed(AnswerLimits::ROW)]).await?;
-        let usages = rows
-            .into_iter()
-            .map(|mut row| Ok((row.take::<String>(0)?, unsigned(row.take(1)?))));
-        let usages = usages.collect::<Result<Vec<_>, StoreError>>()?;
-        let total = usages.iter().map(|(_, bytes)| bytes).sum();
-        self.shared.answers.measured(total);
-        if total <= most {
-            return Ok(false);
-        }
-        for (index, (heaviest, bytes)) in usages.iter().enumerate() {
-            let next = usages.get(index + 1).map_or(0, |(_, bytes)| *bytes);
-            // Until it is no longer the heaviest.
-            let excess = (total - most).min(bytes.saturating_sub(next).saturating_add(1));
-            let mut evicted = evict_answers_of(&mut tx, heaviest, written, excess).await?;
-            if evicted == 0 {
-                evicted = evict_keys_of(&mut tx, heaviest, written, excess).await?;
-            }
-            if evicted > 0 {
-                tx.commit().await?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
 }
 
-/// Removes the oldest answers of an owner, about as many as have `excess` bytes; returns how many.
-async fn evict_answers_of(
-    tx: &mut Tx,
-    owner: &str,
-    written: &RunId,
-    excess: u64,
-) -> Result<u64, StoreError> {
-    let sql = "SELECT num, bytes FROM runs WHERE owner = $1 AND status = 'ended' AND id <> $2 ORDER BY ended_at LIMIT $3";
-    let values = values![owner, written.as_str(), EVICTION_BATCH];
-    let (mut freed, mut evicted) = (0_u64, 0);
-    for mut row in tx.rows(sql, values).await? {
-        if freed >= excess {
-            break;
+/// An answer while its pieces are read.
+struct ReadAnswer {
+    status: u16,
+    headers: String,
+    kept: bool,
+    length: usize,
+    body: Vec<u8>,
+}
+
+impl ReadAnswer {
+    fn of(mut head: Row) -> Result<Self, StoreError> {
+        let headers: String = head.column(3)?;
+        let length = usize::try_from(head.unsigned(4)?).unwrap_or(usize::MAX);
+        let length = length.saturating_sub(headers.len());
+        Ok(Self {
+            status: u16::try_from(head.column::<i64>(2)?).map_err(StoreError::failed)?,
+            headers,
+            kept: head.column(5)?,
+            length,
+            body: Vec::with_capacity(length.min(AnswerLimits::ANSWER)),
+        })
+    }
+
+    fn finish(self) -> Result<RunAnswer, StoreError> {
+        let (stored, length) = (self.body.len(), self.length);
+        if stored != length {
+            let problem = format!("{stored} bytes of a stored answer of {length} bytes are there");
+            return Err(StoreError::failed(problem));
         }
-        let sql = "DELETE FROM runs WHERE num = $1 RETURNING 1";
-        evicted += tx.count(sql, values![row.take::<i64>(0)?]).await?;
-        freed += row.unsigned(1)? + AnswerLimits::ROW;
+        RunAnswer::stored(self.status, &self.headers, self.body.into(), self.kept)
     }
-    Ok(evicted)
-}
-
-/// Removes the oldest keys of an owner, about as many as have `excess` bytes; returns how many.
-async fn evict_keys_of(
-    tx: &mut Tx,
-    owner: &str,
-    written: &RunId,
-    excess: u64,
-) -> Result<u64, StoreError> {
-    let sql = "DELETE FROM idempotency_keys WHERE (owner, key) IN (
-            SELECT k.owner, k.key FROM idempotency_keys k
-            WHERE k.owner = $1 AND k.recorded AND k.run <> $2 AND NOT EXISTS (
-                SELECT 1 FROM runs r WHERE r.id = k.run AND r.owner = k.owner AND r.status <> 'ended')
-            ORDER BY k.created_at LIMIT $3)
-        RETURNING 1";
-    let keys = signed(excess / AnswerLimits::ROW + 1);
-    tx.count(sql, values![owner, written.as_str(), keys]).await
-}
-
-fn answer(mut head: Row, pieces: impl Iterator<Item = Row>) -> Result<RunAnswer, StoreError> {
-    let headers: String = head.take(3)?;
-    let length = usize::try_from(head.unsigned(4)?).unwrap_or(usize::MAX);
-    let length = length.saturating_sub(headers.len());
-    let mut body = Vec::with_capacity(length.min(AnswerLimits::ANSWER));
-    for mut piece in pieces {
-        body.extend_from_slice(&piece.take::<bytes::Bytes>(1)?);
-    }
-    if body.len() != length {
-        let stored = body.len();
-        let problem = format!("{stored} bytes of a stored answer of {length} bytes are there");
-        return Err(StoreError::failed(problem));
-    }
-    let status = u16::try_from(head.take::<i64>(2)?).map_err(StoreError::failed)?;
-    RunAnswer::stored(status, &headers, body.into(), head.take(5)?)
 }

@@ -50,6 +50,8 @@ macro_rules! expired {
             $condition,
             " AND updated_at < expiry_time_4() - $1 ORDER BY updated_at, num LIMIT $2) oldest) batch
                 WHERE before < $3)
+                -- A session may be written meanwhile.
+                AND updated_at < expiry_time_4() - $1
             RETURNING 1"
         )
     };
@@ -111,11 +113,11 @@ impl Store {
         let row = tx.row(sql, values![owner.as_str(), id.as_str()]).await?;
         row.map(|mut row| {
             Ok(SessionHead {
-                created_at: seconds(row.take(0)?),
+                created_at: seconds(row.column(0)?),
                 updated_at: written(&mut row, 1)?,
                 bytes: row.unsigned(3)?,
                 messages: usize::try_from(row.unsigned(4)?).unwrap_or(usize::MAX),
-                metadata: row.take(5)?,
+                metadata: row.column(5)?,
             })
         })
         .transpose()
@@ -139,7 +141,7 @@ impl Store {
             let sql = "SELECT updated_at, num FROM sessions WHERE owner = $1 AND session_id = $2";
             let row = tx.row(sql, values![owner.as_str(), after.as_str()]).await?;
             let mut row = row.ok_or(StoreError::NotFound)?;
-            from = (row.take(0)?, row.take(1)?);
+            from = (row.column(0)?, row.column(1)?);
         }
         let sql = "SELECT session_id, created_at, updated_at, written_at, message_count, title, last_run FROM sessions
             WHERE owner = $1 AND (updated_at, num) < ($2, $3) ORDER BY updated_at DESC, num DESC LIMIT $4";
@@ -175,7 +177,7 @@ impl Store {
         let row = tx
             .row(sql, values![owner.as_str(), SqlValue::any(call_id)])
             .await?;
-        let found = row.map(|mut row| session_id(row.take(0)?)).transpose()?;
+        let found = row.map(|mut row| session_id(row.column(0)?)).transpose()?;
         Ok(found.map(WaitingTurn::Stored))
     }
 
@@ -246,7 +248,7 @@ impl Store {
 
 /// The later one of the indexed and the exact time of the last write.
 fn written(row: &mut Row, index: usize) -> Result<i64, StoreError> {
-    let (indexed, exact): (i64, i64) = (row.take(index)?, row.take(index + 1)?);
+    let (indexed, exact): (i64, i64) = (row.column(index)?, row.column(index + 1)?);
     Ok(seconds(indexed.max(exact)))
 }
 
@@ -255,20 +257,20 @@ fn assembled(rows: Vec<Row>) -> Result<StoredSession, StoreError> {
     let missing = |seq: i64| StoreError::failed(format!("the stored message {seq} is missing"));
     let mut rows = rows.into_iter();
     let mut head = rows.next().ok_or_else(|| missing(0))?;
-    let last_run: Option<String> = head.take(11)?;
+    let last_run: Option<String> = head.column(11)?;
     let mut session = StoredSession {
-        created_at: seconds(head.take(6)?),
+        created_at: seconds(head.column(6)?),
         updated_at: written(&mut head, 7)?,
         last_run: last_run.as_deref().map(run_id).transpose()?,
-        metadata: head.take(12)?,
+        metadata: head.column(12)?,
         ..StoredSession::default()
     };
-    let (instructions, total): (i64, i64) = (head.take(9)?, head.take(10)?);
+    let (instructions, total): (i64, i64) = (head.column(9)?, head.column(10)?);
     let places =
         (INSTRUCTIONS_START..INSTRUCTIONS_START + instructions).chain(0..total - instructions);
     for seq in places {
         let mut row = rows.next().ok_or_else(|| missing(seq))?;
-        if row.take::<i64>(0)? != seq {
+        if row.column::<i64>(0)? != seq {
             return Err(missing(seq));
         }
         let message = stored_message(&mut row, seq)?;
@@ -282,25 +284,25 @@ fn assembled(rows: Vec<Row>) -> Result<StoredSession, StoreError> {
 
 fn stored_message(row: &mut Row, seq: i64) -> Result<StoredMessage, StoreError> {
     let wrong = |error: String| StoreError::failed(format!("stored message {seq} {error}"));
-    let json: Bytes = row.take(1)?;
+    let json: Bytes = row.column(1)?;
     let text = std::str::from_utf8(&json).map_err(|_| wrong("is not UTF-8".to_owned()))?;
     Ok(StoredMessage {
         message: Message::parse_shared(text, json.clone()).map_err(wrong)?,
-        hidden: row.take(2)?,
+        hidden: row.column(2)?,
         view: row.json(3)?,
-        full_text: row.take(4)?,
+        full_text: row.column(4)?,
         sources: row.json(5)?.unwrap_or_default(),
     })
 }
 
 fn summary(mut row: Row) -> Result<SessionSummary, StoreError> {
-    let last_run: Option<String> = row.take(6)?;
+    let last_run: Option<String> = row.column(6)?;
     Ok(SessionSummary {
-        id: session_id(row.take(0)?)?,
-        created_at: seconds(row.take(1)?),
+        id: session_id(row.column(0)?)?,
+        created_at: seconds(row.column(1)?),
         updated_at: written(&mut row, 2)?,
         message_count: row.unsigned(4)?,
-        title: row.take(5)?,
+        title: row.column(5)?,
         running: false,
         last_run: last_run.as_deref().map(run_id).transpose()?,
     })

@@ -179,15 +179,14 @@ impl Sqlite {
         })
     }
 
-    /// Changes a session, or replaces it where a time of creation is given. If that would add more than `room` bytes, nothing is
-    /// changed, and the inner error says how many. The check sees what becomes of the size of the session.
+    /// Changes a session, or replaces it where a time of creation is given. If what becomes of its size is not admitted, nothing is
+    /// changed, and the inner error says how many bytes it would add.
     pub(super) async fn write(
         &self,
         fence: &Fence,
         (change, created_at): (&Change, Option<i64>),
-        room: u64,
-        check: impl Fn(Growth) -> Result<(), StoreError>,
-    ) -> Result<Result<(Replaced, u64), u64>, StoreError> {
+        admit: impl Fn(Growth) -> Result<bool, StoreError>,
+    ) -> Result<Result<Replaced, u64>, StoreError> {
         let _hold = self.0.leases.pin(fence)?;
         let bytes = change.weight();
         let size = match created_at {
@@ -200,10 +199,9 @@ impl Sqlite {
             fence,
             change,
             created_at,
-            room,
         };
         let done = checkout.run(|connection| {
-            let done = write::write(connection, write, &check, self.0.clock.stamp());
+            let done = write::write(connection, write, &admit, self.0.clock.stamp());
             if !connection.is_autocommit() {
                 connection.execute_batch("ROLLBACK")?;
             }
@@ -211,7 +209,7 @@ impl Sqlite {
         });
         let done = done.await?;
         self.count_written(bytes);
-        Ok(done.map(|written| (written.replaced, written.added)))
+        Ok(done)
     }
 
     pub(super) async fn close(&self) {

@@ -154,7 +154,7 @@ impl Store {
             .await
             .unwrap();
         let mut rows = tx.dynamic(sql, &[]).await.unwrap();
-        rows.first_mut().unwrap().take(0).unwrap()
+        rows.first_mut().unwrap().column(0).unwrap()
     }
 
     async fn rows_of<const N: usize>(&self, tables: [&str; N]) -> [i64; N] {

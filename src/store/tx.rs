@@ -40,6 +40,10 @@ pub(super) trait ColumnValue: Sized {
 
 /// One or more statements of an owner. Those of a transaction are undone when it is dropped before it is committed.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "postgres"),
+    expect(clippy::large_enum_variant, reason = "the other one has no values")
+)]
 pub(super) enum Tx {
     Sqlite(SqliteTx),
     Postgres(PostgresTx),
@@ -60,6 +64,25 @@ impl Tx {
             Self::Postgres(tx) => {
                 let rows = Box::pin(tx.rows(sql, values)).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
+            }
+        }
+    }
+
+    /// Runs a statement that reads, and calls `visit` with each of its rows.
+    pub(super) async fn for_each(
+        &mut self,
+        sql: &'static str,
+        values: &[SqlValue<'_>],
+        visit: &mut (dyn FnMut(Row) -> Result<(), StoreError> + Send),
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(tx) => {
+                let mut visit = |row| visit(Row::Sqlite(row));
+                tx.for_each(sql, values, &mut visit).await
+            }
+            Self::Postgres(tx) => {
+                let rows = Box::pin(tx.rows(sql, values)).await?;
+                rows.into_iter().map(Row::Postgres).try_for_each(visit)
             }
         }
     }
@@ -110,6 +133,15 @@ impl Tx {
         }
     }
 
+    /// Counts bytes that a statement has copied, besides those of its arguments.
+    pub(super) fn count_copied(&mut self, bytes: u64) {
+        if let Self::Sqlite(tx) = self {
+            tx.bytes = tx
+                .bytes
+                .saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+    }
+
     /// Commits a transaction.
     pub(super) async fn commit(self) -> Result<(), StoreError> {
         match self {
@@ -121,7 +153,7 @@ impl Tx {
 
 impl Row {
     /// Takes the value of a column.
-    pub(super) fn take<T: ColumnValue>(&mut self, index: usize) -> Result<T, StoreError> {
+    pub(super) fn column<T: ColumnValue>(&mut self, index: usize) -> Result<T, StoreError> {
         match self {
             Self::Sqlite(values) => {
                 let value = values.get_mut(index);
@@ -137,7 +169,7 @@ impl Row {
 
     /// Takes a number that cannot be negative.
     pub(super) fn unsigned(&mut self, index: usize) -> Result<u64, StoreError> {
-        let number: i64 = self.take(index)?;
+        let number: i64 = self.column(index)?;
         Ok(u64::try_from(number).unwrap_or_default())
     }
 
@@ -146,7 +178,7 @@ impl Row {
         &mut self,
         index: usize,
     ) -> Result<Option<T>, StoreError> {
-        let text: Option<String> = self.take(index)?;
+        let text: Option<String> = self.column(index)?;
         let value = text.as_deref().map(serde_json::from_str).transpose();
         value.map_err(StoreError::failed)
     }

@@ -7,24 +7,18 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::accounts::Account;
+use super::accounts::{Account, AccountReservation, lock};
 use super::limits::{Growth, SessionLimits, StorageFull};
 use super::run::AnswerLimits;
-use super::sessions::session_id;
 use super::shares::StatementSize;
-use super::tx::{signed, values};
-use super::{Store, StoreError};
+use super::tx::{Tx, signed, values};
+use super::{Store, StoreError, retrying};
 use crate::ids::{Owner, SessionId};
 
 /// How long a measurement is used, where several processes share the store.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 /// Share of the measured room that one of several processes uses before it measures again: one part of so many.
 const SHARE: u64 = 16;
-/// Longest wait for the eviction that another write has started. Then this write evicts as well.
-const EVICTION_WAIT: Duration = Duration::from_secs(5);
-/// Most sessions that are looked up at once for an eviction; others follow.
-const EVICTION_BATCH: u64 = 64;
-
 /// At least the bytes of all rows, as far as this process knows.
 #[derive(Debug, Default)]
 struct Meter {
@@ -39,7 +33,8 @@ struct Meter {
 pub(super) struct SessionQuota {
     limits: Mutex<SessionLimits>,
     meter: Mutex<Meter>,
-    evicting: tokio::sync::Mutex<()>,
+    /// Held while sessions are evicted.
+    pub(super) evicting: tokio::sync::Mutex<()>,
 }
 
 /// The limits of answers and what is known about their use.
@@ -51,21 +46,24 @@ pub(super) struct AnswerQuota {
     pub(super) evicting: tokio::sync::Mutex<()>,
 }
 
-/// The use of the store by all owners, and by one of them.
+/// How many bytes a write may add.
 #[derive(Debug, Clone, Copy)]
-struct Usage {
-    total: u64,
-    /// Number of owners with sessions, the one included even if it has none.
-    owners: u64,
-    /// Bytes of the owner.
-    own: u64,
+pub(super) enum Room {
+    Unlimited,
+    /// As many as the last measurement leaves when the write is made.
+    Metered,
+    /// These, which are reserved.
+    Reserved(u64),
 }
 
-/// A session that may be evicted.
-struct Candidate {
-    owner: Owner,
-    id: SessionId,
-    bytes: u64,
+/// The use of the store by all owners, and by one of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SessionUsage {
+    pub(super) total: u64,
+    /// Number of owners with sessions, the one included even if it has none.
+    pub(super) owners: u64,
+    /// Bytes of the owner.
+    own: u64,
 }
 
 impl Meter {
@@ -153,7 +151,10 @@ impl Store {
         self.engine.measure_disk(least).await;
         self.check_session(growth)?;
         let added = growth.added();
-        let check = |room| std::future::ready(Ok(if added > room { Err(added) } else { Ok(()) }));
+        let check = |room| {
+            let fits = self.room(room).is_some_and(|most| added <= most);
+            std::future::ready(Ok(if fits { Ok(()) } else { Err(added) }))
+        };
         self.with_room(owner, id, check).await
     }
 
@@ -172,31 +173,27 @@ impl Store {
         Ok(())
     }
 
-    /// Makes an attempt at a write to a session, which may add so many bytes. If it would add more, which is the inner
+    /// Makes an attempt at a write to a session, which has so much room. If it would add more, which is the inner
     /// error, evicts sessions and makes another attempt.
     pub(super) async fn with_room<T, F>(
         &self,
         owner: &Owner,
         id: &SessionId,
-        write: impl Fn(u64) -> F,
+        write: impl Fn(Room) -> F,
     ) -> Result<T, StoreError>
     where
         F: Future<Output = Result<Result<T, u64>, StoreError>>,
     {
         let quota = &self.shared.sessions;
-        let total = quota.limits().total_bytes;
-        if total == u64::MAX {
-            let written = write(u64::MAX).await?;
+        if quota.limits().total_bytes == u64::MAX {
+            let written = write(Room::Unlimited).await?;
             return written
                 .map_err(|_| StoreError::failed("the write was refused without a limit"));
         }
-        let known = || quota.meter.lock().room(total, self.is_shared());
-        let mut room = known();
-        if room.is_none() {
+        if self.room(Room::Metered).is_none() {
             self.session_usage(owner).await?;
-            room = known();
         }
-        let mut added = match write(room.unwrap_or(0)).await? {
+        let mut added = match write(Room::Metered).await? {
             Ok(done) => return Ok(done),
             Err(added) => added,
         };
@@ -204,31 +201,16 @@ impl Store {
             if evicted {
                 self.evict_sessions(owner, id, added).await?;
             }
-            let usage = self.session_usage(owner).await?;
-            let share = total / usage.owners.max(1);
-            let mut room = total.saturating_sub(usage.total);
-            if evicted {
-                room = room.max(share.saturating_sub(usage.own));
-            }
             // What other processes write now counts as well.
-            let server = Owner::server();
-            let account = Account::Sessions;
-            let reserved = self.reserve(&server, account, signed(added), signed(room));
-            let Some(reservation) = reserved.await? else {
-                if evicted {
-                    let bytes = usage.own.saturating_add(added);
-                    let full = StorageFull::Share {
-                        added,
-                        bytes,
-                        share,
-                        total,
-                    };
-                    return Err(StoreError::Full(full));
-                }
-                continue;
+            let reservation = match self.reserve_growth(owner, added, evicted).await? {
+                Ok(reservation) => reservation,
+                Err(full) if evicted => return Err(StoreError::Full(full)),
+                Err(_) => continue,
             };
-            let written = write(added).await;
-            self.settle(reservation, 0).await?;
+            let written = write(Room::Reserved(added)).await;
+            if let Err(error) = self.settle(reservation, 0).await {
+                tracing::warn!(%error, "an amount stays reserved until this process ends");
+            }
             added = match written? {
                 Ok(done) => return Ok(done),
                 Err(added) => added,
@@ -239,108 +221,87 @@ impl Store {
         ))
     }
 
-    async fn session_usage(&self, owner: &Owner) -> Result<Usage, StoreError> {
-        let sql = "SELECT CAST(coalesce(sum(bytes), 0) AS bigint), count(*) FILTER (WHERE owner <> $1) + 1,
-                CAST(coalesce(sum(bytes) FILTER (WHERE owner = $1), 0) AS bigint) FROM session_usage";
+    /// Reserves bytes of all sessions for a write of an owner. After an eviction an owner may have its share in any case.
+    async fn reserve_growth(
+        &self,
+        owner: &Owner,
+        added: u64,
+        evicted: bool,
+    ) -> Result<Result<AccountReservation, StorageFull>, StoreError> {
+        let total = self.shared.sessions.limits().total_bytes;
+        let account = Account::Sessions;
+        let reservation = &AccountReservation::new(owner, account);
+        let reserved = retrying(|| async move {
+            let mut tx = self.begin(owner, StatementSize::Large).await?;
+            lock(&mut tx, &Owner::server(), account).await?;
+            // Measured under the lock, so that no write is missed that is settled now.
+            let usage = self.measure(&mut tx, owner).await?;
+            let (bytes, share) = (usage.own.saturating_add(added), total / usage.owners.max(1));
+            let fits = usage.total.saturating_add(added) <= total || (evicted && bytes <= share);
+            if fits {
+                let amount = signed(added);
+                self.insert_reservation(&mut tx, reservation, amount)
+                    .await?;
+            }
+            tx.commit().await?;
+            let full = StorageFull::Share {
+                added,
+                bytes,
+                share,
+                total,
+            };
+            Ok(if fits { Ok(()) } else { Err(full) })
+        });
+        Ok(reserved.await?.map(|()| self.keep(reservation)))
+    }
+
+    /// The bytes that a write may add; `None` if that has to be measured first.
+    pub(super) fn room(&self, room: Room) -> Option<u64> {
+        let quota = &self.shared.sessions;
+        let total = quota.limits().total_bytes;
+        match room {
+            Room::Unlimited => Some(u64::MAX),
+            Room::Metered => quota.meter.lock().room(total, self.is_shared()),
+            Room::Reserved(bytes) => Some(bytes),
+        }
+    }
+
+    /// Counts the bytes of a write, if there is room for them; returns whether there is.
+    pub(super) fn admit(&self, room: Room, added: u64) -> bool {
+        let quota = &self.shared.sessions;
+        let total = quota.limits().total_bytes;
+        let mut meter = quota.meter.lock();
+        let most = match room {
+            Room::Unlimited => u64::MAX,
+            Room::Metered => meter.room(total, self.is_shared()).unwrap_or(0),
+            Room::Reserved(bytes) => bytes,
+        };
+        if added <= most {
+            meter.add(added);
+        }
+        added <= most
+    }
+
+    pub(super) async fn session_usage(&self, owner: &Owner) -> Result<SessionUsage, StoreError> {
         let mut tx = self.read(owner, StatementSize::Large).await?;
-        let mut row = tx.one(sql, values![owner.as_str()]).await?;
-        let usage = Usage {
-            total: row.unsigned(0)?,
+        self.measure(&mut tx, owner).await
+    }
+
+    /// Measures what all sessions use, with what is reserved for writes.
+    async fn measure(&self, tx: &mut Tx, owner: &Owner) -> Result<SessionUsage, StoreError> {
+        let sql = "SELECT CAST(coalesce(sum(bytes), 0) AS bigint), count(*) FILTER (WHERE owner <> $1) + 1,
+                CAST(coalesce(sum(bytes) FILTER (WHERE owner = $1), 0) AS bigint),
+                (SELECT CAST(coalesce(sum(amount), 0) AS bigint) FROM reservations WHERE account = $2),
+                (SELECT CAST(coalesce(sum(amount), 0) AS bigint) FROM reservations WHERE account = $2 AND owner = $1)
+            FROM session_usage";
+        let values = values![owner.as_str(), Account::Sessions.as_str()];
+        let mut row = tx.one(sql, values).await?;
+        let usage = SessionUsage {
+            total: row.unsigned(0)?.saturating_add(row.unsigned(3)?),
             owners: row.unsigned(1)?,
-            own: row.unsigned(2)?,
+            own: row.unsigned(2)?.saturating_add(row.unsigned(4)?),
         };
         self.shared.sessions.meter.lock().set(usage.total);
         Ok(usage)
-    }
-
-    /// Deletes sessions without a client's id until `added` more bytes fit the limit of all sessions: the least
-    /// recently written first, of the owner with the most bytes, and only of owners above the equal share. Leased
-    /// sessions and the session of the write stay.
-    async fn evict_sessions(
-        &self,
-        owner: &Owner,
-        id: &SessionId,
-        added: u64,
-    ) -> Result<(), StoreError> {
-        let total = self.shared.sessions.limits().total_bytes;
-        // Concurrent evictions would delete more than necessary.
-        let _alone =
-            tokio::time::timeout(EVICTION_WAIT, self.shared.sessions.evicting.lock()).await;
-        let mut evicted = 0_u64;
-        let mut kept = vec![(owner.clone(), id.clone())];
-        loop {
-            let usage = self.session_usage(owner).await?;
-            let excess = usage.total.saturating_add(added).saturating_sub(total);
-            if excess == 0 {
-                break;
-            }
-            let share = total / usage.owners.max(1);
-            let (candidates, above) = self.candidates(owner, added, share, &kept).await?;
-            if candidates.is_empty() {
-                break;
-            }
-            let mut freed = 0;
-            for Candidate { owner, id, bytes } in candidates {
-                if freed >= excess.min(above) {
-                    break;
-                }
-                let Ok(lease) = self.acquire(&owner, &id, Duration::ZERO).await else {
-                    kept.push((owner, id));
-                    continue;
-                };
-                let gone = self.delete(lease.fence()).await;
-                self.release(lease).await;
-                if gone? {
-                    freed += bytes;
-                    evicted += 1;
-                }
-            }
-        }
-        if evicted > 0 {
-            tracing::info!(
-                evicted,
-                "sessions without a client's id were deleted to make space"
-            );
-        }
-        Ok(())
-    }
-
-    /// The sessions that may be evicted next, all of one owner, and the bytes that the owner has above its share; none of
-    /// `kept`.
-    async fn candidates(
-        &self,
-        writer: &Owner,
-        added: u64,
-        share: u64,
-        kept: &[(Owner, SessionId)],
-    ) -> Result<(Vec<Candidate>, u64), StoreError> {
-        let owners = "SELECT owner, large FROM (
-                SELECT owner, bytes + CASE WHEN owner = $1 THEN $2 ELSE 0 END AS large FROM session_usage) sized
-            WHERE large > $3 ORDER BY large DESC, owner";
-        let sessions = "SELECT session_id, bytes FROM sessions WHERE owner = $1 AND origin > 0
-            ORDER BY updated_at, num LIMIT $2";
-        let mut tx = self.read(writer, StatementSize::Large).await?;
-        let values = values![writer.as_str(), signed(added), signed(share)];
-        for mut row in tx.rows(owners, values).await? {
-            let owner: String = row.take(0)?;
-            let above = row.unsigned(1)?.saturating_sub(share);
-            let most = signed(EVICTION_BATCH + kept.len() as u64);
-            let mut found = Vec::new();
-            for mut row in tx.rows(sessions, values![&*owner, most]).await? {
-                let candidate = Candidate {
-                    owner: Owner::key(&owner),
-                    id: session_id(row.take(0)?)?,
-                    bytes: row.unsigned(1)?,
-                };
-                let mut kept = kept.iter();
-                if !kept.any(|(owner, id)| *owner == candidate.owner && *id == candidate.id) {
-                    found.push(candidate);
-                }
-            }
-            if !found.is_empty() {
-                return Ok((found, above));
-            }
-        }
-        Ok((Vec::new(), 0))
     }
 }

@@ -1,6 +1,7 @@
 //! What a turn writes and reads does not depend on what was there before it: counted, not timed.
 
 use http::Method;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::support::app::TestApp;
@@ -9,7 +10,34 @@ use super::support::recorded::Recorded;
 use super::support::script::{Reply, calls, text};
 use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, Webhook};
-use super::transactions::{keep_log, transactions};
+
+/// The pages of each transaction in a write-ahead log.
+fn transactions(log: &[u8]) -> Vec<usize> {
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes[..4].try_into().unwrap());
+    let page = number(&log[8..]) as usize;
+    let mut transactions = vec![0];
+    for frame in log[32..].chunks_exact(24 + page) {
+        // The frames of the log before have other salts.
+        if frame[8..16] != log[16..24] {
+            break;
+        }
+        *transactions.last_mut().unwrap() += 1;
+        // The last one of a transaction has the size of the database.
+        if number(&frame[4..]) > 0 {
+            transactions.push(0);
+        }
+    }
+    transactions
+}
+
+/// Reads the database as long as the connection is open, so that its log is kept.
+fn keep_log(app: &mut TestApp) -> Connection {
+    let reader = Connection::open(app.dir().join("sessions.db")).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT * FROM sessions")
+        .unwrap();
+    reader
+}
 
 /// Sessions of the larger store, and the bytes of each: far more than a connection keeps in memory.
 const SESSIONS: usize = 1000;

@@ -49,17 +49,17 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [6390, 11, 8, 7]),
-    ("app", [618, 4, 0, 3]),
-    ("blobs", [1043, 11, 5, 10]),
+    ("agent", [6392, 11, 8, 7]),
+    ("app", [619, 4, 0, 3]),
+    ("blobs", [1108, 11, 5, 10]),
     ("chat", [3282, 11, 2, 3]),
     ("cluster", [275, 3, 0, 3]),
-    ("config", [4167, 9, 9, 7]),
-    ("demo", [979, 5, 2, 5]),
+    ("config", [4188, 9, 9, 7]),
+    ("demo", [985, 5, 2, 5]),
     ("http", [10141, 33, 14, 16]),
     ("ids", [374, 3, 5, 0]),
     ("lib", [29, 0, 0, 0]),
-    ("main", [328, 1, 3, 1]),
+    ("main", [330, 1, 3, 1]),
     ("manual", [107, 0, 0, 0]),
     ("media", [228, 4, 1, 2]),
     ("metrics", [727, 3, 0, 1]),
@@ -75,11 +75,11 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("session", [2396, 4, 2, 2]),
     ("shutdown", [51, 0, 0, 0]),
     ("sse", [237, 0, 0, 0]),
-    ("store", [10004, 48, 19, 30]),
+    ("store", [7383, 46, 19, 28]),
     ("telemetry", [102, 0, 0, 0]),
-    ("tools", [10957, 109, 21, 55]),
+    ("tools", [11044, 109, 21, 55]),
     ("upstream", [5672, 20, 2, 11]),
-    ("web", [7537, 60, 17, 41]),
+    ("web", [7536, 60, 17, 41]),
 ];
 
 /// Files in which times are written outside of constants: default settings.

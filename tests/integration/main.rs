@@ -73,7 +73,6 @@ mod support;
 mod support_selftest;
 mod text_calls;
 mod tools;
-mod transactions;
 mod turn_bytes;
 mod unanswered;
 mod upgrades;

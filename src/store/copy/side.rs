@@ -25,7 +25,7 @@ pub(super) struct Unserved {
     pub(super) store: Store,
     pub(super) location: String,
     /// Keeps other copies out.
-    _lock: Option<CopyLock>,
+    lock: Option<CopyLock>,
 }
 
 impl Unserved {
@@ -48,8 +48,29 @@ impl Unserved {
         Ok(Self {
             store: Store::of(engine),
             location: url.to_string(),
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// Ends what ended processes have left in the source, so that a copy that goes on finds it as before.
+    pub(super) async fn interrupt(&self) -> Result<(), StoreError> {
+        let mut tx = self
+            .store
+            .begin(&Owner::server(), StatementSize::Large)
+            .await?;
+        for sql in [
+            "UPDATE runs SET status = 'interrupted', ended_at = micros_1() WHERE status = 'running'",
+            "DELETE FROM idempotency_keys WHERE NOT recorded",
+            "DELETE FROM reservations",
+        ] {
+            tx.rows(sql, &[]).await?;
+        }
+        tx.commit().await
+    }
+
+    pub(super) async fn close(self) {
+        drop(self.lock);
+        self.store.close().await;
     }
 
     /// Whether a process serves from the store.
@@ -69,13 +90,13 @@ impl Unserved {
         let noted = "SELECT name, state, finished FROM store_copy";
         let is_new = match tx.row(noted, &[]).await? {
             Some(mut row) => {
-                let (name, state): (String, String) = (row.take(0)?, row.take(1)?);
+                let (name, state): (String, String) = (row.column(0)?, row.column(1)?);
                 if name != source.name {
                     return Err(CopyError::OtherData {
                         location: location(),
                     });
                 }
-                if row.take(2)? {
+                if row.column(2)? {
                     return Err(CopyError::Finished {
                         location: location(),
                     });
@@ -106,7 +127,6 @@ impl Unserved {
             tx.rows(note, values![&*source.name, &*source.state])
                 .await?;
             tx.commit().await?;
-            store.take_identity(source).await?;
         }
         // After the note, which a process that starts looks for after it has its row.
         if self.is_served().await? {
@@ -118,7 +138,8 @@ impl Unserved {
                 location: location(),
             });
         }
-        Ok(())
+        // Again by a copy that goes on: the one before may have ended before it.
+        Ok(store.take_identity(source).await?)
     }
 }
 

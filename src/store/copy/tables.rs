@@ -45,6 +45,7 @@ pub(super) struct CopiedTable {
 /// Most rows of one batch; others follow.
 const BATCH_ROWS: i64 = 512;
 /// Most bytes of one batch, but for a single row.
+/// Tried by `copied::a_copy_that_was_killed_goes_on_and_doubles_nothing`.
 const BATCH_BYTES: i64 = 2 * 1024 * 1024;
 /// Most rows of one statement that inserts some.
 const INSERTED_ROWS: usize = 64;
@@ -159,10 +160,10 @@ impl CopiedTable {
         let columns = self.columns.iter().take(count).enumerate();
         let values = columns.map(|(index, (_, kind))| {
             Ok(match kind {
-                Integer => CopiedValue::Integer(row.take(index)?),
-                Boolean => CopiedValue::Boolean(row.take(index)?),
-                Text | AnyText => CopiedValue::Text(row.take(index)?),
-                Bytes => CopiedValue::Bytes(row.take(index)?),
+                Integer => CopiedValue::Integer(row.column(index)?),
+                Boolean => CopiedValue::Boolean(row.column(index)?),
+                Text | AnyText => CopiedValue::Text(row.column(index)?),
+                Bytes => CopiedValue::Bytes(row.column(index)?),
             })
         });
         values.collect()

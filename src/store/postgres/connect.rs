@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnection, PgPoolOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{Connection, Executor, PgPool, Postgres as Driver, Transaction};
+use sqlx::{Connection, Executor, PgPool, Postgres as Driver};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::super::shares::{ConnectionShare, ConnectionShares, StatementSize};
@@ -204,28 +204,6 @@ impl OwnerPool {
         });
         let acquired = acquired.await;
         acquired
-            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
-            .map_err(failed)
-    }
-
-    /// Begins a transaction, with the share that must outlive it.
-    pub(super) async fn begin(
-        &self,
-    ) -> Result<(Transaction<'static, Driver>, Option<ConnectionShare>), StoreError> {
-        self.begin_with("BEGIN").await
-    }
-
-    /// Begins a transaction with a statement.
-    pub(super) async fn begin_with(
-        &self,
-        statement: &'static str,
-    ) -> Result<(Transaction<'static, Driver>, Option<ConnectionShare>), StoreError> {
-        let begun = timeout(CONNECT_LIMIT, async {
-            let share = self.share().await;
-            Ok((self.pool.pool.begin_with(statement).await?, share))
-        });
-        let begun = begun.await;
-        begun
             .unwrap_or(Err(sqlx::Error::PoolTimedOut))
             .map_err(failed)
     }

@@ -8,6 +8,7 @@ use super::super::StoreError;
 use super::super::copy::CopyError;
 use super::connect::{DatabasePool, STATEMENT_LIMIT, column, failed, is_locked};
 use super::migrate;
+use super::statements::OpenTransaction;
 use super::url::PostgresUrl;
 use super::{Postgres, PostgresTx};
 
@@ -59,7 +60,7 @@ impl Postgres {
             Ok(Ok(_locked)) => {}
             Err(_) => return Err(CopyError::Running),
         }
-        let store = Self::with(connections, url, upgraded);
+        let store = Self::with(connections, url, upgraded, false);
         Ok((store, CopyLock(connection)))
     }
 
@@ -69,18 +70,15 @@ impl Postgres {
         let (mut connection, _share) = connections.server().connection().await?;
         migrate::check_readable(&mut connection, url.location()).await?;
         drop(connection);
-        Ok(Self::with(connections, url, false))
+        Ok(Self::with(connections, url, false, false))
     }
 
     /// Begins a transaction that sees one state of the database.
     pub(in crate::store) async fn snapshot(&self) -> Result<PostgresTx, StoreError> {
         let server = self.0.connections.server();
-        let (mut transaction, _share) = server.begin_with(SNAPSHOT).await?;
-        transaction.execute(UNBOUNDED).await.map_err(failed)?;
-        Ok(PostgresTx::Transaction {
-            transaction,
-            _share: None,
-        })
+        let mut snapshot = OpenTransaction::begin(&server, SNAPSHOT).await?;
+        snapshot.control(UNBOUNDED).await?;
+        Ok(PostgresTx::Transaction(snapshot))
     }
 
     /// Whether a process serves from the database.

@@ -149,6 +149,9 @@ impl Postgres {
         self.0.tasks.close();
         let tasks = timeout(CLOSE_LIMIT, self.0.tasks.wait()).await.is_ok();
         let leave = async {
+            if !self.0.serves {
+                return Ok(());
+            }
             let delete = || query("DELETE FROM replicas WHERE id = $1").bind(&*self.0.replica);
             self.0.connections.server().rows(delete).await?;
             self.bury(0).await

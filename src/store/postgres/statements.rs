@@ -1,12 +1,14 @@
 //! Statements and transactions of an owner.
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Postgres as Driver, Row, Transaction, TypeInfo, ValueRef, query};
+use sqlx::{AssertSqlSafe, Executor, Postgres as Driver, Row, TypeInfo, ValueRef, query};
+use tokio::time::timeout;
 
 use super::super::StoreError;
 use super::super::shares::ConnectionShare;
 use super::super::tx::SqlValue;
-use super::connect::{OwnerPool, Statement, column, execute, failed};
+use super::connect::{OwnerPool, STATEMENT_LIMIT, Statement, column, execute, failed};
 
 /// Statements of an owner.
 #[derive(Debug)]
@@ -14,10 +16,44 @@ pub(in crate::store) enum PostgresTx {
     /// Each on its own. It is made again if its connection is lost.
     Single(OwnerPool),
     /// Those of one transaction.
-    Transaction {
-        transaction: Transaction<'static, Driver>,
-        _share: Option<ConnectionShare>,
-    },
+    Transaction(OpenTransaction),
+}
+
+/// A transaction that is not committed yet. Its connection is closed when it is dropped, which undoes it.
+#[derive(Debug)]
+pub(in crate::store) struct OpenTransaction {
+    connection: PoolConnection<Driver>,
+    _share: Option<ConnectionShare>,
+    open: bool,
+}
+
+impl OpenTransaction {
+    pub(super) async fn begin(pool: &OwnerPool, sql: &'static str) -> Result<Self, StoreError> {
+        let (connection, share) = pool.connection().await?;
+        let mut transaction = Self {
+            connection,
+            _share: share,
+            open: true,
+        };
+        transaction.control(sql).await?;
+        Ok(transaction)
+    }
+
+    /// Runs statements without arguments and results.
+    pub(super) async fn control(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        match timeout(STATEMENT_LIMIT, self.connection.execute(sql)).await {
+            Ok(done) => done.map(drop).map_err(failed),
+            Err(_) => Err(StoreError::failed("the database did not answer in time")),
+        }
+    }
+}
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        if self.open {
+            self.connection.close_on_drop();
+        }
+    }
 }
 
 impl PostgresTx {
@@ -28,8 +64,8 @@ impl PostgresTx {
     ) -> Result<Vec<PgRow>, StoreError> {
         match self {
             Self::Single(pool) => pool.rows(|| bound(query(sql), values)).await,
-            Self::Transaction { transaction, .. } => {
-                execute(transaction, bound(query(sql), values)).await
+            Self::Transaction(open) => {
+                execute(&mut open.connection, bound(query(sql), values)).await
             }
         }
     }
@@ -42,14 +78,18 @@ impl PostgresTx {
         let bound = || bound(query(AssertSqlSafe(sql.to_owned())), values);
         match self {
             Self::Single(pool) => pool.rows(bound).await,
-            Self::Transaction { transaction, .. } => execute(transaction, bound()).await,
+            Self::Transaction(open) => execute(&mut open.connection, bound()).await,
         }
     }
 
     pub(in crate::store) async fn commit(self) -> Result<(), StoreError> {
         match self {
             Self::Single(_) => Ok(()),
-            Self::Transaction { transaction, .. } => transaction.commit().await.map_err(failed),
+            Self::Transaction(mut open) => {
+                open.control("COMMIT").await?;
+                open.open = false;
+                Ok(())
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(30);
 /// Tried by `store::a_file_that_another_process_has_locked_stops_nothing_but_its_own_writes`.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// Pause between two attempts to get that lock.
+/// Tried by `sqlite::limits::a_file_that_another_process_has_locked_does_not_block_other_tasks`.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Most statements that a connection keeps prepared; there are fewer.
 /// Tried by `connections::a_statement_is_prepared_once_whatever_its_parameters`.

@@ -19,7 +19,7 @@ const READERS: u32 = 4;
 /// that it never recorded are free, and what it had reserved is too.
 const INTERRUPT: &str = "
     UPDATE runs SET status = 'interrupted', ended_at = micros_1() WHERE status = 'running';
-    DELETE FROM idempotency_keys WHERE NOT recorded;
+    DELETE FROM idempotency_keys WHERE recorded = 0;
     DELETE FROM reservations;";
 
 /// An open database.

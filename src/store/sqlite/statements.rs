@@ -27,7 +27,7 @@ pub(in crate::store) struct SqliteTx {
     /// Whether the statements can write.
     pub(super) writes: bool,
     /// Bytes of the arguments.
-    pub(super) bytes: usize,
+    pub(in crate::store) bytes: usize,
     /// The leases under which the transaction writes.
     pub(super) holds: Vec<Arc<LeaseHold>>,
 }
@@ -40,13 +40,24 @@ impl SqliteTx {
     ) -> Result<Vec<Vec<SqliteValue>>, StoreError> {
         let rows = self
             .checkout
-            .run(|connection| Ok(rows(connection, sql, values)?))
+            .run(|connection| rows(connection, sql, values))
             .await?;
         self.bytes += values.iter().map(SqlValue::len).sum::<usize>();
         if self.writes && !self.open {
             self.store.count_written(std::mem::take(&mut self.bytes));
         }
         Ok(rows)
+    }
+
+    /// Runs a statement that reads, and calls `visit` with each of its rows before the next one is read.
+    pub(in crate::store) async fn for_each(
+        &mut self,
+        sql: &str,
+        values: &[SqlValue<'_>],
+        visit: &mut (dyn FnMut(Vec<SqliteValue>) -> Result<(), StoreError> + Send),
+    ) -> Result<(), StoreError> {
+        let read = |connection: &mut Connection| for_each(connection, sql, values, visit);
+        self.checkout.run(read).await
     }
 
     /// Keeps a session leased until the transaction ends.
@@ -72,7 +83,22 @@ pub(super) fn rows(
     connection: &Connection,
     sql: &str,
     values: &[SqlValue<'_>],
-) -> rusqlite::Result<Vec<Vec<SqliteValue>>> {
+) -> Result<Vec<Vec<SqliteValue>>, StatementError> {
+    let mut found = Vec::new();
+    for_each(connection, sql, values, &mut |row| {
+        found.push(row);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Runs a statement, and calls `visit` with each of its rows.
+fn for_each(
+    connection: &Connection,
+    sql: &str,
+    values: &[SqlValue<'_>],
+    visit: &mut dyn FnMut(Vec<SqliteValue>) -> Result<(), StoreError>,
+) -> Result<(), StatementError> {
     let mut statement = connection.prepare_cached(sql)?;
     for (name, value) in NAMES.iter().zip(values) {
         let index = statement.parameter_index(name)?;
@@ -80,13 +106,12 @@ pub(super) fn rows(
         statement.raw_bind_parameter(index, value)?;
     }
     let columns = statement.column_count();
-    let mut found = Vec::new();
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
         let values = (0..columns).map(|index| row.get(index));
-        found.push(values.collect::<Result<_, _>>()?);
+        visit(values.collect::<Result<_, _>>()?)?;
     }
-    Ok(found)
+    Ok(())
 }
 
 impl SqlValue<'_> {

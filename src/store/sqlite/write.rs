@@ -27,8 +27,6 @@ pub(super) struct SessionWrite<'a> {
     pub(super) change: &'a Change,
     /// The time of creation in seconds since 1970, 0 for now, if the session is replaced.
     pub(super) created_at: Option<i64>,
-    /// Most bytes that may be added.
-    pub(super) room: u64,
 }
 
 /// The row of a session.
@@ -50,14 +48,6 @@ struct EncodedMessage<'a> {
     stored: &'a StoredMessage,
     view: Option<String>,
     sources: Option<String>,
-}
-
-/// The outcome of a change that was made.
-#[derive(Debug)]
-pub(super) struct Written {
-    pub(super) replaced: Replaced,
-    /// Bytes that were added.
-    pub(super) added: u64,
 }
 
 impl Head {
@@ -123,13 +113,13 @@ impl<'a> EncodedMessage<'a> {
     }
 }
 
-/// Makes a change. If it would add more bytes than there is room, nothing is changed, and the inner error says how many.
+/// Makes a change. If its growth is not admitted, nothing is changed, and the inner error says how many bytes it would add.
 pub(super) fn write(
     connection: &Connection,
     write: SessionWrite<'_>,
-    check: impl Fn(Growth) -> Result<(), StoreError>,
+    admit: impl Fn(Growth) -> Result<bool, StoreError>,
     now: i64,
-) -> Result<Result<Written, u64>, StatementError> {
+) -> Result<Result<Replaced, u64>, StatementError> {
     let SessionWrite { fence, change, .. } = write;
     let messages = change.append.iter().map(EncodedMessage::of);
     let messages = messages.collect::<Result<Vec<_>, _>>()?;
@@ -145,10 +135,8 @@ pub(super) fn write(
         before: head.as_ref().map(|head| unsigned(head.bytes)),
         after: unsigned(sizes.bytes),
     };
-    check(growth)?;
-    let added = growth.added();
-    if added > write.room {
-        return Ok(Err(added));
+    if !admit(growth)? {
+        return Ok(Err(growth.added()));
     }
     let num = match &head {
         None => insert_session(connection, write, &sizes, now)?,
@@ -185,11 +173,10 @@ pub(super) fn write(
         }
     }
     connection.prepare_cached("COMMIT")?.execute([])?;
-    let replaced = match head {
+    Ok(Ok(match head {
         Some(_) => Replaced::Replaced,
         None => Replaced::Created,
-    };
-    Ok(Ok(Written { replaced, added }))
+    }))
 }
 
 /// The computed columns of a session's row.
@@ -205,7 +192,7 @@ fn sizes(
     head: Option<&Head>,
     keep: i64,
     messages: &[EncodedMessage<'_>],
-) -> rusqlite::Result<Sizes> {
+) -> Result<Sizes, StatementError> {
     let SessionWrite {
         change, created_at, ..
     } = write;
@@ -262,7 +249,7 @@ fn insert_session(
     write: SessionWrite<'_>,
     sizes: &Sizes,
     now: i64,
-) -> rusqlite::Result<i64> {
+) -> Result<i64, StatementError> {
     let SessionWrite { fence, change, .. } = write;
     let instructions = change.instructions.as_ref().map_or(0, Vec::len);
     let title = change.title.as_ref();
@@ -297,7 +284,7 @@ fn update_session(
     head: &Head,
     (keep, now): (i64, i64),
     sizes: &Sizes,
-) -> rusqlite::Result<()> {
+) -> Result<(), StatementError> {
     let SessionWrite { change, .. } = write;
     let replaces = write.created_at.is_some();
     let instructions = match sizes.replaces_instructions {

@@ -263,7 +263,7 @@ async fn a_store_moves_to_postgresql_with_everything_in_it() {
         assert_eq!(*expected, found, "{path}");
     }
     let answer = app.post_chat(turn("new", "t")).await.content();
-    assert_eq!(answer, "Done with 6 messages.");
+    assert_eq!(answer, "Done with 7 messages.");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ const BACKGROUND: [&str; 15] = [
     "INSERT INTO replicas",
     "LISTEN",
     "SELECT blob FROM dead_blobs",
-    "SELECT coalesce(sum(bytes)",
+    "SELECT CAST(coalesce(sum(bytes)",
     "SELECT holds_lock_6",
     "SELECT pg_advisory_lock",
     "SELECT suspected, dead",

@@ -239,8 +239,8 @@ async fn forks(alice: &Client) {
 async fn files(alice: &Client) {
     let files = alice.get("/v1/files?limit=100").await.json();
     let named = |name: &str| {
-        let files = files["data"].as_array().unwrap().iter();
-        let file = files.filter(|file| file["filename"] == name).last();
+        let mut files = files["data"].as_array().unwrap().iter();
+        let file = files.rfind(|file| file["filename"] == name);
         format!("/v1/files/{}", text(&file.unwrap()["id"]))
     };
     let [own, shared] = ["own.txt", "of-the-session.txt"].map(named);

@@ -24,13 +24,13 @@ CREATE TABLE accounts (
     PRIMARY KEY (owner, account)
 );
 CREATE TABLE reservations (
-    num bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id text PRIMARY KEY,
     owner text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,
     amount bigint NOT NULL,
     replica text NOT NULL
 );
-CREATE INDEX reservations_account ON reservations (owner, account);
+CREATE INDEX reservations_account ON reservations (account, owner);
 
 -- From which store this database is a copy, if it is one, and whether the copy is complete.
 CREATE TABLE IF NOT EXISTS store_copy (

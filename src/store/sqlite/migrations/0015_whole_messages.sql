@@ -43,13 +43,13 @@ CREATE TABLE accounts (
 ) WITHOUT ROWID, STRICT;
 
 CREATE TABLE reservations (
-    num INTEGER PRIMARY KEY,
+    id TEXT NOT NULL PRIMARY KEY,
     owner TEXT NOT NULL,
     account TEXT NOT NULL,
     amount INTEGER NOT NULL,
     replica TEXT NOT NULL
-) STRICT;
-CREATE INDEX reservations_account ON reservations (owner, account);
+) WITHOUT ROWID, STRICT;
+CREATE INDEX reservations_account ON reservations (account, owner);
 
 -- From which store this database is a copy, if it is one, and whether the copy is complete.
 CREATE TABLE store_copy (name TEXT NOT NULL, state TEXT NOT NULL, finished INTEGER NOT NULL DEFAULT 0) STRICT;
