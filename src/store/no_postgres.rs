@@ -55,6 +55,12 @@ impl PostgresUrl {
     }
 }
 
+impl CopyLock {
+    pub(super) fn release(self) {
+        match self.0 {}
+    }
+}
+
 impl RowHold {
     pub(super) async fn release(self) {
         match self.0 {}

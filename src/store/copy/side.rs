@@ -69,8 +69,11 @@ impl Unserved {
     }
 
     pub(super) async fn close(self) {
-        drop(self.lock);
-        self.store.close().await;
+        let Self { store, lock, .. } = self;
+        if let Some(lock) = lock {
+            lock.release();
+        }
+        store.close().await;
     }
 
     /// Whether a process serves from the store.

@@ -29,6 +29,12 @@ const UNBOUNDED: &str =
 #[derive(Debug)]
 pub(in crate::store) struct CopyLock(PoolConnection<Driver>);
 
+impl CopyLock {
+    pub(in crate::store) fn release(self) {
+        drop(self);
+    }
+}
+
 impl Drop for CopyLock {
     fn drop(&mut self) {
         // Ends the session of the database, and with it the lock.
