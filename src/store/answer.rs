@@ -7,7 +7,7 @@ use super::StoreError;
 use super::run::RunAnswer;
 use crate::parted::{PartedBody, PartedText};
 
-/// Size of a part, in bytes, for one statement or short transaction.
+/// Size of a part of a body, in bytes: what one statement writes, and what a read holds besides the body.
 pub(super) const PART: usize = 256 * 1024;
 
 /// What is stored of an answer besides its body.

@@ -222,7 +222,7 @@ pub(in crate::store) async fn large_instructions_belong_to_each_fork(subject: Te
     assert_eq!(loaded(&source).await, of_source);
     assert!(loaded(&fork).await == (large.to_vec(), vec![user("a"), user("c")]));
     assert!(loaded(&second).await == (large.to_vec(), vec![]));
-    // A change in chunks keeps them.
+    // A large change keeps them.
     let long = many(700);
     subject.write(&second, append(0, &long)).await;
     assert!(loaded(&second).await == (large.to_vec(), long));

@@ -153,7 +153,7 @@ pub(in crate::store) async fn a_write_records_its_run(subject: TestStore) {
         run: Some(run.clone()),
         ..change
     };
-    // In one transaction, and in chunks.
+    // In one piece, and in several.
     let changes = [
         append(0, &[user("a")]),
         append(1, &[user("b")]),

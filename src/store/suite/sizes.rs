@@ -221,7 +221,7 @@ pub(in crate::store) async fn sessions_without_a_clients_id_go_before_a_write_is
     assert_eq!(ids(store, &small).await.len(), 1);
     drop(lease);
     check_counts(store).await;
-    // An import in chunks makes space too. What has to stay is above the share then.
+    // An import makes space too. What has to stay is above the share then.
     let lease = store.acquire(&large, &id("import"), LONG).await.unwrap();
     let chunks = Arc::new(append(0, &vec![of_size(KIB / 32); 700]));
     let imported = store.replace(lease.fence(), 0, &chunks).await;
