@@ -21,6 +21,7 @@ mod fork;
 mod keys;
 mod lease;
 mod limits;
+mod parked;
 #[cfg_attr(not(feature = "postgres"), path = "store/no_postgres.rs")]
 mod postgres;
 mod record;
@@ -54,6 +55,8 @@ pub use self::file::{
 pub use self::lease::{Fence, Lease};
 pub use self::limits::{Growth, SessionLimits, StorageFull};
 pub use self::postgres::PostgresUrl;
+#[cfg(all(test, feature = "postgres"))]
+pub(crate) use self::postgres::tests::PostgresServer;
 pub use self::record::{
     Change, IdOrigin, Replaced, SessionHead, SessionPage, SessionSummary, StoredMessage,
     StoredSession, Title, View,

@@ -188,6 +188,7 @@ fn session(
         created_at: read_time(object, "created_at")?,
         updated_at: read_time(object, "updated_at")?,
         last_run: None,
+        turn: None,
     })
 }
 

@@ -70,6 +70,8 @@ pub struct StoredSession {
     pub last_run: Option<RunId>,
     /// The metadata of the conversation, as the JSON text of an object.
     pub metadata: Option<String>,
+    /// The turn that waits for a decision, as [`crate::store::Store::keep_turn`] got it.
+    pub turn: Option<String>,
 }
 
 /// One change of a stored conversation. It is applied atomically.
@@ -93,6 +95,8 @@ pub struct Change {
     pub id_origin: IdOrigin,
     /// The new metadata of the conversation, as the JSON text of an object; `None` leaves the stored one.
     pub metadata: Option<String>,
+    /// The turn that is kept with the session ends. A replacement ends it as well.
+    pub ends_turn: bool,
 }
 
 impl Change {

@@ -71,11 +71,11 @@ impl Store {
         let sql = "WITH head AS MATERIALIZED (
                 SELECT num, created_at, updated_at, written_at, instruction_count, message_count, last_run, metadata
                 FROM sessions WHERE owner = $1 AND session_id = $2)
-            SELECT seq, json, hidden, view, full_text, sources, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            SELECT seq, json, hidden, view, full_text, sources, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
             FROM messages WHERE session = (SELECT num FROM head)
             UNION ALL
             SELECT NULL, NULL, NULL, NULL, NULL, NULL, created_at, updated_at, written_at, instruction_count, message_count,
-                   last_run, metadata
+                   last_run, metadata, (SELECT turn FROM parked_turns WHERE session = num)
             FROM head
             ORDER BY seq NULLS FIRST";
         let size = match &self.engine {
@@ -263,6 +263,7 @@ fn assembled(rows: Vec<Row>) -> Result<StoredSession, StoreError> {
         updated_at: written(&mut head, 7)?,
         last_run: last_run.as_deref().map(run_id).transpose()?,
         metadata: head.column(12)?,
+        turn: head.column(13)?,
         ..StoredSession::default()
     };
     let (instructions, total): (i64, i64) = (head.column(9)?, head.column(10)?);

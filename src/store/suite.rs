@@ -14,6 +14,7 @@ pub(super) mod keys;
 pub(super) mod large;
 pub(super) mod leases;
 pub(super) mod lists;
+pub(super) mod parked;
 pub(super) mod properties;
 pub(super) mod runs;
 pub(super) mod sessions;
@@ -80,6 +81,11 @@ macro_rules! suite {
             keys::keys_expire,
             lists::nameless_sessions_expire_after_their_own_time,
             lists::sessions_that_were_not_written_expire,
+            parked::a_turn_stays_with_its_session_until_it_is_dropped,
+            parked::a_turn_goes_with_its_session,
+            parked::a_turn_counts_for_the_size_of_its_session,
+            parked::a_replacement_ends_the_turn,
+            parked::a_refused_change_ends_no_turn,
             runs::a_record_has_the_state_of_its_run,
             runs::an_answer_is_stored_once_and_unchanged,
             runs::an_owner_sees_and_changes_only_its_own_runs,
@@ -104,6 +110,7 @@ macro_rules! suite {
             sizes::sessions_without_a_clients_id_go_before_a_write_is_refused,
             accounts::no_more_is_reserved_than_the_limit,
             accounts::a_settled_amount_counts,
+            accounts::a_dropped_reservation_ends,
             waiting::a_call_belongs_to_the_session_that_wrote_it_last,
             waiting::an_unstored_turn_waits_for_any_of_its_calls,
             waiting::unstored_turns_are_bounded_in_time_and_number,

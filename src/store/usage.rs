@@ -305,3 +305,25 @@ impl Store {
         Ok(usage)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_processes_uses_a_part_of_what_was_measured() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.room(1_000, true), None);
+        meter.set(200);
+        assert_eq!(meter.room(1_000, false), Some(800));
+        assert_eq!(meter.room(1_000, true), Some(800 / SHARE));
+        meter.add(30);
+        assert_eq!(meter.room(1_000, true), Some(800 / SHARE - 30));
+        meter.add(800);
+        assert_eq!(meter.room(1_000, true), Some(0));
+        assert_eq!(meter.room(1_000, false), Some(0));
+        meter.at = Instant::now().checked_sub(MEASURE_INTERVAL);
+        assert_eq!(meter.room(1_000, true), None);
+        assert_eq!(meter.room(1_000, false), Some(0));
+    }
+}

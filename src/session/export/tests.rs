@@ -60,6 +60,7 @@ fn sample() -> StoredSession {
         created_at: 1_700_000_000,
         updated_at: 1_700_000_001,
         last_run: None,
+        turn: None,
     }
 }
 
@@ -278,6 +279,7 @@ proptest! {
             created_at,
             updated_at: created_at,
             last_run: None,
+            turn: None,
         };
         let json = export(&id(), &session, &[], None);
         let back = import(&json, MAX).unwrap();

@@ -289,6 +289,11 @@ pub(super) const TABLES: &[CopiedTable] = &[
         2,
         &[("owner", Text), ("call_id", AnyText), ("session", Integer)],
     ),
+    table(
+        "parked_turns",
+        1,
+        &[("session", Integer), ("turn", AnyText)],
+    ),
     numbered(
         "files",
         &[

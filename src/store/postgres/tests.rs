@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, query};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use self::server::PostgresServer;
+pub(crate) use self::server::PostgresServer;
 use super::super::engine::Engine;
 use super::super::suite::{TestStore, append, expiry, id, owner, suite, user};
 use super::super::{Change, OtherReplica, RunAnswer, RunRecordState, Store, StoreUrl};
@@ -60,6 +60,25 @@ async fn processes_that_start_at_once_make_one_schema() {
     }
     names.dedup();
     assert_eq!(names.len(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn only_a_store_of_this_schema_is_copied() {
+    let url = PostgresServer::shared().create_database().await;
+    let readable = async || {
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        let checked = migrate::check_readable(&mut connection, "db").await;
+        checked.map_err(|error| format!("{error:?}"))
+    };
+    let empty = readable().await.unwrap_err();
+    assert!(empty.contains("db has no session store"), "{empty}");
+    let store = open(&url).await.unwrap();
+    readable().await.unwrap();
+    let newest = "DELETE FROM loopwright_schema WHERE version = (SELECT max(version) FROM loopwright_schema)";
+    assert_eq!(store.change_rows(newest).await, 1);
+    let older = readable().await.unwrap_err();
+    assert!(older.contains("the schema of an older version"), "{older}");
 }
 
 #[tokio::test]

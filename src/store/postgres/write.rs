@@ -74,7 +74,8 @@ impl<'a> EncodedChange<'a> {
     /// Whether nothing but messages is written.
     fn only_appends(&self) -> bool {
         let change = self.change;
-        let has_more = change.instructions.is_some() || change.metadata.is_some();
+        let has_more =
+            change.instructions.is_some() || change.metadata.is_some() || change.ends_turn;
         !has_more && change.client_calls.is_empty() && change.run.is_none()
     }
 
@@ -192,8 +193,15 @@ impl Postgres {
         encoded: &EncodedChange<'_>,
         (most, room): (u64, u64),
     ) -> Result<PgRow, StoreError> {
-        let sql = "SELECT outcome, after_bytes, added, existed FROM write_session_1(
-            $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
+        macro_rules! call {
+            ($function:literal) => {
+                concat!(
+                    "SELECT outcome, after_bytes, added, existed FROM ",
+                    $function,
+                    "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)"
+                )
+            };
+        }
         let EncodedChange {
             change,
             instructions,
@@ -205,10 +213,10 @@ impl Postgres {
         let calls: Vec<&[u8]> = change.client_calls.iter().map(String::as_bytes).collect();
         let title = change.title.as_ref();
         let title_text = title.and_then(|title| title.text.as_ref());
-        let size = match created_at {
-            // It also deletes the messages that it replaces.
-            Some(_) => StatementSize::Large,
-            None => encoded.size(),
+        // Both delete what they replace.
+        let (sql, size) = match (created_at, change.ends_turn) {
+            (None, false) => (call!("write_session_1"), encoded.size()),
+            (Some(_), _) | (None, true) => (call!("write_ending_turn_1"), StatementSize::Large),
         };
         let write = || {
             query(sql)

@@ -112,6 +112,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0015_whole_messages.sql"),
         then: moves::messages_to_sessions,
     },
+    Migration {
+        version: 16,
+        description: "parked turns",
+        sql: include_str!("migrations/0016_parked_turns.sql"),
+        then: |_| Ok(()),
+    },
 ];
 
 /// Applies the missing migrations. Returns whether an older version has made the database. Blocks.

@@ -29,6 +29,12 @@ pub(super) struct SessionWrite<'a> {
     pub(super) created_at: Option<i64>,
 }
 
+impl SessionWrite<'_> {
+    fn ends_turn(self) -> bool {
+        self.change.ends_turn || self.created_at.is_some()
+    }
+}
+
 /// The row of a session.
 struct Head {
     num: i64,
@@ -124,7 +130,15 @@ pub(super) fn write(
     let messages = change.append.iter().map(EncodedMessage::of);
     let messages = messages.collect::<Result<Vec<_>, _>>()?;
     begin(connection)?;
-    let head = Head::find(connection, fence)?;
+    let mut head = Head::find(connection, fence)?;
+    let before = head.as_ref().map(|head| unsigned(head.bytes));
+    if let Some(head) = head.as_mut().filter(|_| write.ends_turn()) {
+        let sql = "DELETE FROM parked_turns WHERE session = $1 RETURNING octet_length(turn)";
+        let ended = rows(connection, sql, values![head.num])?;
+        if let Some([SqliteValue::Integer(bytes)]) = ended.first().map(Vec::as_slice) {
+            head.bytes -= bytes;
+        }
+    }
     let stored = head.as_ref().map_or(0, |head| head.messages);
     let keep = match write.created_at {
         Some(_) => 0,
@@ -132,7 +146,7 @@ pub(super) fn write(
     };
     let sizes = sizes(connection, write, head.as_ref(), keep, &messages)?;
     let growth = Growth {
-        before: head.as_ref().map(|head| unsigned(head.bytes)),
+        before,
         after: unsigned(sizes.bytes),
     };
     if !admit(growth)? {

@@ -63,3 +63,18 @@ pub(in crate::store) async fn a_settled_amount_counts(subject: TestStore) {
     );
     assert_eq!(store.number("SELECT count(*) FROM reservations").await, 0);
 }
+
+pub(in crate::store) async fn a_dropped_reservation_ends(subject: TestStore) {
+    let store = &subject.store;
+    let owner = owner();
+    let whole = || store.reserve(&owner, ACCOUNT, 100, 100);
+    let reserved = whole().await.unwrap();
+    assert!(reserved.is_some() && whole().await.unwrap().is_none());
+    drop(reserved);
+    let again = async {
+        while whole().await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, again).await.unwrap();
+}

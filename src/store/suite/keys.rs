@@ -90,6 +90,9 @@ pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(s
     let (won, lost): (Vec<_>, Vec<_>) = reclaims.partition(|(_, reclaimed)| *reclaimed);
     assert_eq!((won.len(), lost.len()), (1, 1));
     let (next, _) = &won[0];
+    // An attempt whose answer was lost is made again.
+    let again = store.reclaim_key(&owner(), "k", &first, next).await;
+    assert!(again.unwrap());
     let claim = subject.claim("k", &REQUEST, &RunId::fresh()).await;
     assert_eq!(claim, held(next));
     let record = store.run(&owner(), next).await.unwrap().unwrap();

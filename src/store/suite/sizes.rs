@@ -17,7 +17,8 @@ pub(in crate::store) async fn check_counts(store: &Store) {
     let wrong = format!(
         "{sizes} SELECT count(*) FROM sessions s
          WHERE s.bytes <> coalesce((SELECT sum(bytes) FROM sizes m WHERE m.session = s.num), 0)
-            + coalesce(octet_length(s.metadata), 0)"
+            + coalesce(octet_length(s.metadata), 0)
+            + coalesce((SELECT octet_length(turn) FROM parked_turns t WHERE t.session = s.num), 0)"
     );
     assert_eq!(store.number(&wrong).await, 0, "sessions with a wrong count");
     let wrong = format!(
