@@ -4,7 +4,7 @@
 //! nothing of HTTP responses, of configuration files, or of how an upstream or a tool is reached.
 
 mod batch;
-mod calls;
+mod call;
 mod citations;
 mod contents;
 pub mod control;
@@ -13,10 +13,13 @@ pub mod driver;
 pub mod event;
 mod images;
 pub mod inputs;
+pub mod limits;
 pub mod machine;
 mod model_call;
 pub mod offer;
+mod open_batch;
 pub mod options;
+mod parked;
 pub mod policy;
 mod prompt;
 pub mod settings;
@@ -35,7 +38,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::ids::{Owner, RunId};
 use crate::metrics::Metrics;
-use crate::session::files::FileError;
+use crate::session::files::{FileError, FileStore};
 use crate::session::{Sessions, StoreError};
 use crate::tools::gate::Gate;
 use crate::tools::source::Sources;
@@ -44,7 +47,7 @@ use crate::upstream::router::Router;
 use crate::web::FileDownloads;
 use control::TurnControl;
 use driver::Run;
-use inputs::InputFileError;
+use inputs::{InputFileError, InputFiles};
 use offer::ServerOffer;
 use policy::Policies;
 use stop::StopReason;
@@ -61,26 +64,52 @@ pub struct Agent {
 pub struct AgentParts {
     /// Chooses the upstreams.
     pub router: Arc<Router>,
-    /// The sources of server-side tools.
-    pub sources: Arc<Sources>,
-    /// Checks every call before it runs.
-    pub gate: Arc<Gate>,
     /// The policies of the server.
     pub policies: Policies,
-    /// The sessions and their files.
-    pub sessions: Sessions,
     /// The caps of the server.
     pub settings: settings::Settings,
+    /// The sessions and their files.
+    pub sessions: Sessions,
     /// Downloads the files that requests name by their URLs.
     pub downloads: FileDownloads,
-    /// Most calls of one batch that run at the same time.
-    pub max_parallel_tools: usize,
-    /// Most characters of one tool result in the messages for the model.
-    pub max_result_chars: usize,
+    /// What batches use.
+    pub tools: Arc<ToolServices>,
     /// The metrics.
     pub metrics: Metrics,
     /// Owns the tasks of session writes, which continue when a run is dropped.
     pub tasks: TaskTracker,
+}
+
+/// The services and limits that the batches of turns use.
+#[derive(Debug)]
+pub struct ToolServices {
+    /// The sources of server-side tools.
+    pub sources: Arc<Sources>,
+    /// Checks every call before it runs.
+    pub gate: Arc<Gate>,
+    /// Where the files of results are stored.
+    pub files: FileStore,
+    /// Most calls of one batch that run at the same time.
+    pub max_parallel_tools: usize,
+    /// Most characters of one tool result in the messages for the model.
+    pub max_result_chars: usize,
+    /// Most bytes of images, files and full results that one turn keeps; images and files count as base64.
+    pub max_turn_bytes: u64,
+    /// The metrics.
+    pub metrics: Metrics,
+}
+
+impl AgentParts {
+    /// The files of an owner's requests, as long as they belong to no stored session.
+    fn input_files<'a>(&'a self, owner: &'a Owner) -> InputFiles<'a> {
+        InputFiles {
+            files: &self.sessions.files,
+            sources: &self.tools.sources,
+            downloads: &self.downloads,
+            owner,
+            session: None,
+        }
+    }
 }
 
 /// Why a run failed.
@@ -164,7 +193,7 @@ impl Agent {
     /// The models, tools and caps that the server has for a request of an owner.
     pub fn offer(&self, owner: &Owner) -> ServerOffer<'_> {
         let parts = &self.parts;
-        let sources = parts.sources.snapshot_for(owner);
+        let sources = parts.tools.sources.snapshot_for(owner);
         ServerOffer::new(&parts.router, sources, &parts.settings)
     }
 

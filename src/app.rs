@@ -20,7 +20,7 @@ pub use self::reload::Reloader;
 use self::summary::StartSummary;
 use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
-use crate::agent::{Agent, AgentParts};
+use crate::agent::{Agent, AgentParts, ToolServices};
 use crate::cluster::ClusterError;
 use crate::config::{Config, WebConfig};
 use crate::http::{AppState, Services, server};
@@ -148,19 +148,15 @@ impl App {
             None => None,
         };
         let mut sources = configured::sources(&config.tools)?;
-        let code_by_default = config.tools.code_by_default;
-        let code = sandbox.clone();
-        let code = code.map(|sandbox| CodeExecution::new(sandbox, code_by_default));
-        sources.extend(code.clone().map(Source::Python));
+        let code = code_execution(sandbox.as_ref(), config.tools.code_by_default);
         let web = match &config.web {
             Some(WebConfig { web, .. }) => Some(Web::new(web, &tasks)?),
             None => None,
         };
         let by_default = config.web.as_ref().is_some_and(|web| web.by_default);
         let access = web.clone().map(|web| WebAccess::new(web, by_default));
-        sources.extend(access.map(Source::Web));
         let search = config.mcp.search_above.map(ToolSearch::new);
-        sources.extend(search.map(Source::ToolSearch));
+        sources.extend(built_in(code.clone(), access, search));
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
@@ -172,14 +168,19 @@ impl App {
         let router = Arc::new(Router::from_settings(&pool)?);
         let agent = Agent::new(AgentParts {
             router: router.clone(),
-            sources: sources.clone(),
-            gate: Arc::default(),
             policies: Policies::new(config.agent.clone()),
-            sessions: sessions.clone(),
+            tools: Arc::new(ToolServices {
+                sources: sources.clone(),
+                gate: Arc::default(),
+                files: sessions.files.clone(),
+                max_parallel_tools: config.tools.max_parallel_tools,
+                max_result_chars: config.tools.max_result_chars,
+                max_turn_bytes: config.agent.max_turn_bytes,
+                metrics: metrics.clone(),
+            }),
             settings: config.agent,
+            sessions: sessions.clone(),
             downloads: FileDownloads::new(&config.file_urls)?,
-            max_parallel_tools: config.tools.max_parallel_tools,
-            max_result_chars: config.tools.max_result_chars,
             metrics: metrics.clone(),
             tasks: tasks.clone(),
         });
@@ -325,6 +326,21 @@ impl App {
         }
         Ok(())
     }
+}
+
+fn code_execution(sandbox: Option<&Sandbox>, by_default: bool) -> Option<CodeExecution> {
+    sandbox.map(|sandbox| CodeExecution::new(sandbox.clone(), by_default))
+}
+
+/// The sources of loopwright's own tools.
+fn built_in(
+    code: Option<CodeExecution>,
+    web: Option<WebAccess>,
+    search: Option<ToolSearch>,
+) -> impl Iterator<Item = Source> {
+    let code = code.map(Source::Python).into_iter();
+    code.chain(web.map(Source::Web))
+        .chain(search.map(Source::ToolSearch))
 }
 
 /// Opens the session store. If an older version has made it, the log says what has changed since.

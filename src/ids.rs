@@ -92,7 +92,10 @@ pub struct WorkspaceId {
 }
 
 /// The id of a stored file. It cannot be guessed; the owner is checked as well.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(try_from = "String")]
 #[schemars(inline)]
 pub struct FileId(Arc<str>);
 
@@ -198,6 +201,14 @@ impl TryFrom<String> for SessionId {
 
     fn try_from(text: String) -> Result<Self, IdError> {
         Self::parse(&text)
+    }
+}
+
+impl TryFrom<String> for FileId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text).ok_or("not the id of a file")
     }
 }
 

@@ -53,6 +53,8 @@
 //! - **One loop.** `agent::driver` is the only loop over model calls; both forms of answer are encoders over its events.
 //! - **Decisions do not await.** `agent::machine` and the rules that it asks, `agent::policy`, have no I/O, no clock and no
 //!   randomness. Whether a single call runs is asked at one place, [`tools::gate`], before the tool's clock starts.
+//! - **A turn is a value.** Its state and its open batch can be stored with the session, which has the rest: another process
+//!   goes on with it. A call of the model is one type in all its states: `agent::call`.
 //! - **A turn belongs to the process.** Its task, which a tracker owns, keeps its own time whoever reads. The last reader
 //!   that leaves aborts it unless it is to finish. An aborted turn stores what was done before it ends.
 //! - **What can be left out of a build has a stand-in.** `tools/no_mcp.rs` and `blobs/no_bucket.rs` stand for the modules of

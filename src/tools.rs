@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::openai::tool::ToolDefinition;
 pub use crate::sandbox::WorkFile;
@@ -88,7 +88,7 @@ pub struct ToolPolicy {
 }
 
 /// What kind of tool it is: `data.tool_type` of progress events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolKind {
     /// Any tool: arguments in, text out.
@@ -115,7 +115,7 @@ pub enum ToolSource {
 }
 
 /// A tool as its MCP server names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteToolName {
     /// The label of the server.
     pub server: String,

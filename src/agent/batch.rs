@@ -3,53 +3,39 @@
 mod context;
 mod files;
 mod kept;
-mod outcome;
 mod report;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
 
-use super::calls::ResolvedCall;
-use super::contents::NamedContents;
+use super::call::{Call, CallAnswer, CallState, Started};
 use super::event::{AgentEvent, Notice, ToolCallRecord};
-use super::images::image_message;
-use super::policy::CallDecision;
-use super::transcript;
+use super::open_batch::{OpenBatch, RoundResults};
+use super::policy::repeat::ResultDigest;
+use super::policy::{CallDecision, CallOutcome};
 use super::turn_bytes::TurnBytes;
-use crate::openai::message::Message;
-use crate::openai::tool::ToolCall;
-use crate::session::StoredMessage;
-use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
+use crate::tools::ToolOutput;
+use crate::tools::batch::{BatchCall, BatchEvent, StartPermission, ToolResult, run};
 use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
 use crate::tools::repair;
-use crate::tools::{ToolOutput, ToolStatus};
-use crate::upstream::assemble::ModelReply;
+use crate::tools::set::{Lookup, ToolSet};
 pub(super) use context::BatchContext;
 use kept::KeptParts;
-use outcome::{CallAnswer, digest};
 pub(super) use report::millis;
-use report::{
-    add_note, calling, calling_without_arguments, cancelled_text, count_call, fill_blank, unseen,
-};
+use report::{add_note, calling, calling_without_arguments, count_call, fill_blank, unseen};
 
-/// A batch of calls. Dropping it cancels the running tools.
+/// A batch of calls while it runs. Dropping it cancels the running tools.
 pub(super) struct Batch {
     context: BatchContext,
-    reply: ModelReply,
+    open: OpenBatch,
     /// Buffered events of the model call before the batch.
     buffered: Vec<AgentEvent>,
-    calls: Vec<ResolvedCall>,
-    decisions: Vec<CallDecision>,
     running: BoxStream<'static, BatchEvent>,
-    answers: Vec<Option<CallAnswer>>,
-    /// Which of the calls that run have started, by index.
-    started: Vec<Arc<AtomicBool>>,
     ready: VecDeque<AgentEvent>,
 }
 
@@ -58,7 +44,12 @@ pub(super) struct Batch {
 pub(super) enum BatchStep {
     /// An event for the client.
     Event(AgentEvent),
-    /// Every server-side call has its answer.
+    /// A call of a batch that was kept is about to start.
+    Starting {
+        index: usize,
+        start: StartPermission,
+    },
+    /// No call runs any more. Each server-side call has its answer or waits for a decision.
     Ended,
     /// The turn is aborted.
     Aborted,
@@ -67,78 +58,79 @@ pub(super) enum BatchStep {
 /// The outcome of a finished batch.
 #[derive(Debug)]
 pub(super) struct BatchOutcome {
-    /// The messages for the history, in order.
-    pub(super) messages: Vec<StoredMessage>,
-    /// The images that they name.
-    pub(super) images: NamedContents,
+    /// What the round leaves.
+    pub(super) results: RoundResults,
     /// The buffered events of the model call before the batch.
     pub(super) buffered: Vec<AgentEvent>,
-    /// The texts of the results that have one, in the order of the calls.
-    pub(super) contents: Vec<String>,
-    /// The calls that the client is to run.
-    pub(super) client_calls: Vec<ToolCall>,
     /// Bytes that the turn may still keep.
     pub(super) turn_bytes: TurnBytes,
 }
 
 impl Batch {
-    /// Starts a batch: reports every server-side call, and starts those that run.
+    /// Starts what is left of a batch: reports every server-side call that has no answer, and starts those that run. A call
+    /// that another process had started is answered as cancelled.
     pub(super) fn start(
         context: BatchContext,
-        reply: ModelReply,
         buffered: Vec<AgentEvent>,
-        mut calls: Vec<ResolvedCall>,
-        decisions: Vec<CallDecision>,
+        open: OpenBatch,
+        tools: &ToolSet,
     ) -> Self {
-        let shown = calls.iter().filter(|call| call.shown());
-        let ready = shown
+        let unanswered = open.calls.iter().filter(|call| call.answer().is_none());
+        let ready = unanswered
+            .filter(|call| call.shown())
             .map(|call| AgentEvent::Calling(Box::new(calling(&context, call))))
             .collect();
-        let started: Vec<Arc<AtomicBool>> = calls.iter().map(|_| Arc::default()).collect();
-        let mut runnable = Vec::new();
-        let planned = calls.iter_mut().zip(&decisions).zip(&started);
-        for (index, ((call, decision), started)) in planned.enumerate() {
-            if *decision == CallDecision::Run
-                && let Some((tool, arguments)) = call.runnable.take()
-            {
-                runnable.push(BatchCall {
-                    index,
-                    tool,
-                    name: call.call.name.clone(),
-                    arguments,
-                    call_id: call.call.id.clone(),
-                    started: started.clone(),
-                });
-            }
-        }
-        for repair in calls.iter().flat_map(|call| &call.repairs) {
-            context.parts.metrics.call_repaired(*repair);
-        }
-        let limits = BatchLimits {
-            max_parallel: context.max_parallel(),
-            deadline: context.deadline,
-        };
-        let running = run(
-            runnable,
-            context.call.clone(),
-            context.parts.gate.clone(),
-            limits,
-        )
-        .boxed();
-        let answers = calls.iter().map(|_| None).collect();
         let mut batch = Self {
             context,
-            reply,
+            open,
             buffered,
-            calls,
-            decisions,
-            running,
-            answers,
-            started,
+            running: stream::empty().boxed(),
             ready,
         };
-        batch.answer_without_running();
+        let mut runnable = Vec::new();
+        for index in 0..batch.open.calls.len() {
+            match batch.begin(index, tools) {
+                Some(Ok(call)) => runnable.push(call),
+                Some(Err(refusal)) => batch.refused(index, &refusal),
+                None => {}
+            }
+        }
+        let context = &batch.context;
+        let gate = context.services.gate.clone();
+        let running = run(runnable, context.call.clone(), gate, context.limits());
+        batch.running = running.boxed();
         batch
+    }
+
+    /// Begins a call: as one that runs, or with the answer to one that does not. `None` if there is nothing to do for it.
+    fn begin(&mut self, index: usize, tools: &ToolSet) -> Option<Result<BatchCall, CallRefusal>> {
+        let call = self.open.calls.get_mut(index)?;
+        if call.is_done() {
+            return None;
+        }
+        if call.state.has_started() {
+            return Some(Err(call.cancelled()));
+        }
+        if call.decision != CallDecision::Run {
+            return Some(Err(call.refusal()));
+        }
+        let (Lookup::Server(tool), Some(arguments)) =
+            (tools.lookup(&call.call.name), call.take_arguments())
+        else {
+            return Some(Err(CallRefusal::gone(&call.call.name)));
+        };
+        let started = Started::default();
+        let announced = self.context.was_kept && call.may_change();
+        call.state = CallState::Running(started.clone());
+        Some(Ok(BatchCall {
+            index,
+            tool,
+            name: call.call.name.clone(),
+            arguments,
+            call_id: call.call.id.clone(),
+            started: started.0,
+            announced,
+        }))
     }
 
     /// The next event of the batch. Once `aborted` resolves, only the parts of a result that has arrived are still kept.
@@ -157,24 +149,26 @@ impl Batch {
             };
             match event {
                 Some(BatchEvent::Progress { index, progress }) => {
-                    if let Some(call) = self.calls.get(index) {
+                    if let Some(call) = self.open.calls.get(index) {
                         let of = Box::new(calling_without_arguments(&self.context, call));
                         let (text, stream) = (progress.text, progress.stream);
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
                 }
+                Some(BatchEvent::Starting { index, start }) => {
+                    return BatchStep::Starting { index, start };
+                }
                 Some(BatchEvent::Waiting { index, wait }) => {
-                    if let Some(call) = self.calls.get(index) {
+                    if let Some(call) = self.open.calls.get_mut(index) {
+                        call.state = CallState::Waiting(wait.clone());
                         let of = Box::new(calling(&self.context, call));
                         return BatchStep::Event(AgentEvent::Waiting { of, wait });
                     }
                 }
                 Some(BatchEvent::Refused { index, refusal }) => self.refused(index, &refusal),
                 Some(BatchEvent::Done { index, mut result }) => {
-                    if let Some(arguments) = result.changed_arguments.take()
-                        && let Some(call) = self.calls.get_mut(index)
-                    {
-                        call.call.arguments = arguments;
+                    if let Some(arguments) = result.changed_arguments.take() {
+                        self.open.change_arguments(index, arguments);
                     }
                     let kept = self.keep_result(index, &mut result.output, aborted);
                     let kept = kept.await;
@@ -185,24 +179,32 @@ impl Batch {
         }
     }
 
-    /// Cancels the calls that run, and answers every call that has no answer yet.
+    /// Whether what is left of it is kept when its process ends: it was, or a call waits for a decision.
+    pub(super) fn outlives_process(&self) -> bool {
+        self.context.was_kept || self.open.waits()
+    }
+
+    /// Cancels the calls whose tools were called. The others stay as they are.
+    pub(super) fn cancel_started(&mut self) {
+        self.cancel_if(|call| call.state.has_started());
+    }
+
+    /// Cancels every call that has no answer, also those of the client: the client does not get them.
     pub(super) fn cancel(&mut self) {
+        self.cancel_if(|_| true);
+    }
+
+    fn cancel_if(&mut self, ends: impl Fn(&Call) -> bool) {
         self.running = stream::empty().boxed();
-        for index in 0..self.calls.len() {
-            if self.answers.get(index).is_none_or(Option::is_some) {
+        for index in 0..self.open.calls.len() {
+            let Some(call) = self.open.calls.get_mut(index) else {
                 continue;
-            }
-            let started = self.started.get(index);
-            let started = started.is_some_and(|started| started.load(Ordering::Relaxed));
-            let read_only = self.calls.get(index).is_none_or(|call| call.read_only);
-            if let Some(decision) = self.decisions.get_mut(index) {
-                *decision = CallDecision::Run;
-            }
-            let refusal = CallRefusal {
-                status: ToolStatus::Cancelled,
-                text: cancelled_text(started, read_only).to_owned(),
             };
-            self.refused(index, &refusal);
+            if call.answer().is_none() && ends(call) {
+                call.decision = CallDecision::Run;
+                let refusal = call.cancelled();
+                self.refused(index, &refusal);
+            }
         }
     }
 
@@ -211,73 +213,56 @@ impl Batch {
         std::mem::take(&mut self.ready)
     }
 
-    /// The outcome of the batch, once it has ended.
-    pub(super) fn finish(self) -> BatchOutcome {
-        let client_calls: Vec<ToolCall> = self
-            .calls
-            .iter()
-            .zip(&self.decisions)
-            .filter(|(_, decision)| **decision == CallDecision::HandOver)
-            .map(|(call, _)| call.call.clone())
-            .collect();
-        let hidden = client_calls.len() < self.calls.len();
-        let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call.clone()).collect();
-        let assistant = transcript::assistant(&self.reply, &calls);
-        let mut messages = vec![StoredMessage {
-            hidden,
-            ..StoredMessage::visible(assistant)
-        }];
-        let (mut contents, mut images) = (Vec::new(), Vec::new());
-        for (call, answer) in self.calls.iter().zip(self.answers) {
-            let Some(answer) = answer else { continue };
-            let message = Message::tool_result(&call.call.id, &answer.content);
-            messages.push(StoredMessage {
-                full_text: answer.full_text,
-                sources: answer.sources,
-                ..StoredMessage::hidden(message)
-            });
-            images.extend(
-                answer
-                    .images
-                    .into_iter()
-                    .map(|image| (call.call.name.clone(), image)),
-            );
-            if !answer.is_blank {
-                contents.push(answer.content);
-            }
-        }
-        if !client_calls.is_empty() {
-            images.clear();
-        }
-        let (message, images) = image_message(images).unzip();
-        messages.extend(message.map(StoredMessage::hidden));
-        BatchOutcome {
-            messages,
-            images: images.unwrap_or_default(),
-            buffered: self.buffered,
-            contents,
-            client_calls,
-            turn_bytes: self.context.turn_bytes,
+    /// The calls as they are now.
+    pub(super) fn open(&self) -> &OpenBatch {
+        &self.open
+    }
+
+    /// The tool of a call is about to be called, or is not after all.
+    pub(super) fn set_started(&self, index: usize, has_started: bool) {
+        if let Some(call) = self.open.calls.get(index)
+            && let CallState::Running(Started(started)) = &call.state
+        {
+            started.store(has_started, Ordering::Relaxed);
         }
     }
 
-    fn answer_without_running(&mut self) {
-        for index in 0..self.calls.len() {
-            let (Some(call), Some(decision)) = (self.calls.get(index), self.decisions.get(index))
-            else {
-                continue;
-            };
-            if matches!(decision, CallDecision::Run | CallDecision::HandOver) {
-                continue;
+    /// Bytes that the turn may still keep.
+    pub(super) fn turn_bytes(&self) -> TurnBytes {
+        self.context.turn_bytes
+    }
+
+    /// Takes the buffered events of the model call before the batch.
+    pub(super) fn take_buffered(&mut self) -> Vec<AgentEvent> {
+        std::mem::take(&mut self.buffered)
+    }
+
+    /// Answers the calls that wait for a decision, which nobody can make.
+    pub(super) fn refuse_waiting(&mut self, refusal: &CallRefusal) {
+        for index in 0..self.open.calls.len() {
+            if self.open.calls.get(index).is_some_and(Call::waits) {
+                self.refused(index, refusal);
             }
-            let refusal = call.refusal(*decision);
-            self.refused(index, &refusal);
+        }
+    }
+
+    /// What became of the calls, in their order.
+    pub(super) fn outcomes(&self) -> Vec<CallOutcome> {
+        self.open.calls.iter().map(Call::outcome).collect()
+    }
+
+    /// The outcome of the batch, once every call is done.
+    pub(super) fn finish(self) -> BatchOutcome {
+        BatchOutcome {
+            results: self.open.into_results(),
+            buffered: self.buffered,
+            turn_bytes: self.context.turn_bytes,
         }
     }
 
     /// Records the answer to a call that does not run.
     fn refused(&mut self, index: usize, refusal: &CallRefusal) {
-        let most = self.context.parts.max_result_chars;
+        let most = self.context.services.max_result_chars;
         let result = ToolResult {
             status: refusal.status,
             output: ToolOutput {
@@ -287,7 +272,7 @@ impl Batch {
             duration: Duration::ZERO,
             changed_arguments: None,
         };
-        let kept = KeptParts::of(digest(&result.output));
+        let kept = KeptParts::of(ResultDigest::of_whole(&result.output));
         self.answered(index, result, kept, false);
     }
 
@@ -299,12 +284,13 @@ impl Batch {
             duration,
             ..
         } = result;
-        let Some(call) = self.calls.get(index) else {
+        let shows_images = self.shows_images();
+        let Some(call) = self.open.calls.get_mut(index) else {
             return;
         };
         let mut content = output.content;
         let mut shown = std::mem::take(&mut kept.shown);
-        if !self.shows_images() {
+        if !shows_images {
             add_note(&mut content, unseen(kept.showable() + kept.beyond()));
             shown.clear();
         }
@@ -351,7 +337,7 @@ impl Batch {
                 .extend(files.map(|file| AgentEvent::File(Box::new(file))));
             self.ready.push_back(AgentEvent::Complete(Box::new(record)));
         }
-        let answer = CallAnswer {
+        call.state = CallState::Answered(Box::new(CallAnswer {
             ran,
             status,
             digest: kept.digest,
@@ -361,15 +347,12 @@ impl Batch {
             sources: output.sources,
             images: shown,
             terminate: output.terminate,
-        };
-        if let Some(slot) = self.answers.get_mut(index) {
-            *slot = Some(answer);
-        }
+        }));
     }
 
     /// Whether the model gets the images of results.
     fn shows_images(&self) -> bool {
-        self.context.shows_images && !self.decisions.contains(&CallDecision::HandOver)
+        self.context.shows_images && !self.open.calls.iter().any(Call::is_of_client)
     }
 }
 
@@ -377,7 +360,7 @@ impl std::fmt::Debug for Batch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Batch")
-            .field("decisions", &self.decisions)
+            .field("open", &self.open)
             .finish_non_exhaustive()
     }
 }

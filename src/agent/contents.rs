@@ -6,7 +6,6 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-use super::AgentParts;
 use super::conversation::is_long;
 use super::images::StoredImage;
 use super::inputs::{described, with_parts};
@@ -17,7 +16,7 @@ use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, quoted};
 use crate::parted::{BinaryContent, EmbeddedContent, PartedText};
 use crate::polling::block_in_place_if;
-use crate::session::files::{FileError, StoredFile};
+use crate::session::files::{FileError, FileStore, StoredFile};
 
 /// Stands for an image whose file was deleted.
 pub(super) const MISSING_IMAGE: &str = "[an image that is not available any more]";
@@ -60,7 +59,7 @@ enum NamedContent {
 
 /// Chooses what of a history is shown, from its end.
 struct Chooser<'a> {
-    parts: &'a AgentParts,
+    files: &'a FileStore,
     owner: &'a Owner,
     /// Whether the model sees images.
     takes_images: bool,
@@ -71,21 +70,22 @@ struct Chooser<'a> {
 }
 
 impl NamedContents {
-    /// Finds the stored contents of a history. The last ones are shown, as many as a turn may keep, and each file once; a
+    /// Finds the stored contents of a history. The last ones are shown, as many as there is room for, and each file once; a
     /// text stands for each of the others.
     pub(super) async fn of_history(
-        parts: &AgentParts,
+        files: &FileStore,
         request: &TurnRequest,
         history: &mut [Message],
+        room: TurnBytes,
     ) -> Self {
         let bytes = history.iter().map(|message| message.json().len()).sum();
         let long = is_long(history.len(), bytes);
         let mentions = block_in_place_if(long, || mentions(history));
         let mut chooser = Chooser {
-            parts,
+            files,
             owner: &request.caller.owner,
             takes_images: request.route.quirks.images,
-            room: TurnBytes::new(parts.settings.max_turn_bytes),
+            room,
             shown: Self::default(),
             earlier_files: HashMap::new(),
         };
@@ -210,7 +210,7 @@ impl Chooser<'_> {
 
     /// A stored file, unless its content is gone.
     async fn stored(&self, id: &FileId) -> Option<(StoredFile, BinaryContent)> {
-        let files = &self.parts.sessions.files;
+        let files = self.files;
         let stored = match files.get(self.owner, id).await {
             Ok(stored) => stored,
             Err(FileError::NotFound) => return None,

@@ -1,19 +1,21 @@
 //! The session of a run: finds and leases it, joins the request's messages to its history, and writes what is new.
 
+mod join;
 mod open;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
-use super::AgentParts;
+pub(super) use self::open::{OpenContext, OpenedTurn};
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::polling::LONG_BYTES;
 use crate::session::{
-    Attachment, Change, IdOrigin, Lease, StoreError, StoredMessage, StoredSession, UnstoredTurn,
-    UnwrittenChange,
+    Attachment, Change, IdOrigin, Lease, Sessions, StoreError, StoredMessage, StoredSession,
+    UnstoredTurn, UnwrittenChange,
 };
 
 /// How long a turn of an unstored session waits for the results of its client calls. Then it is forgotten.
@@ -25,7 +27,9 @@ const UNSTORED_TURN_TTL: Duration = Duration::from_secs(600);
 /// run itself is dropped.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    parts: Arc<AgentParts>,
+    sessions: Sessions,
+    /// Owns the tasks of session writes, which continue when a run is dropped.
+    tasks: TaskTracker,
     run: Option<RunId>,
     owner: Owner,
     session: RunSession,
@@ -42,6 +46,8 @@ pub(super) struct Conversation {
     sources: Vec<CitedSource>,
     /// The assistant message that was stored before its calls ran.
     written_ahead: Option<StoredMessage>,
+    /// The store keeps a turn with the session, which the next write ends.
+    keeps_turn: bool,
     /// The session was forked for this request, and the turn has written nothing to it.
     is_unused_fork: bool,
 }
@@ -55,6 +61,16 @@ pub(super) enum WriteFailure {
     Store,
     /// Another run may write to the session now.
     LeaseLost,
+}
+
+impl WriteFailure {
+    fn of(error: &StoreError) -> Self {
+        match error {
+            StoreError::SessionTooLarge { .. } => Self::TooLarge,
+            StoreError::LeaseLost => Self::LeaseLost,
+            _ => Self::Store,
+        }
+    }
 }
 
 /// The session of a run.
@@ -91,7 +107,7 @@ impl Conversation {
     /// led to other client calls, so that only the run itself needs the attachment.
     pub(super) fn detach_answered(&self) {
         if let Some(call) = &self.answered_call {
-            self.parts.sessions.store.detach(&self.owner, call);
+            self.sessions.store.detach(&self.owner, call);
         }
     }
 
@@ -129,11 +145,11 @@ impl Conversation {
         let (Some(id), Some(run)) = (self.stored_id().cloned(), self.run.clone()) else {
             return;
         };
-        if !self.parts.sessions.store.is_shared() {
+        if !self.sessions.store.is_shared() {
             return;
         }
-        let (store, owner) = (self.parts.sessions.store.clone(), self.owner.clone());
-        self.writing = Some(self.parts.tasks.spawn(async move {
+        let (store, owner) = (self.sessions.store.clone(), self.owner.clone());
+        self.writing = Some(self.tasks.spawn(async move {
             if let Err(error) = store.begin_run(&run, &owner, Some(&id)).await {
                 tracing::error!(%error, "a run was not recorded");
             }
@@ -146,7 +162,7 @@ impl Conversation {
         if let RunSession::Stored { lease, .. } = &self.session
             && std::mem::take(&mut self.is_unused_fork)
         {
-            delete_fork(&self.parts, lease).await;
+            delete_fork(&self.sessions, lease).await;
         }
     }
 
@@ -155,7 +171,7 @@ impl Conversation {
     /// # Errors
     /// When it could not be stored. It is not part of the next write then.
     pub(super) async fn write_ahead(&mut self, message: StoredMessage) -> Result<(), WriteFailure> {
-        if self.stored_id().is_none() {
+        if self.stored_id().is_none() || self.keeps_written(&message) {
             return Ok(());
         }
         let RunSession::Stored { lease, .. } = &self.session else {
@@ -163,9 +179,10 @@ impl Conversation {
         };
         let lease = lease.clone();
         self.unsaved.append.push(message.clone());
+        self.unsaved.ends_turn |= std::mem::take(&mut self.keeps_turn);
         let change = self.take_change();
         // In this task, as the calls wait for it.
-        let written = self.parts.sessions.write(&lease, change).await;
+        let written = self.sessions.write(&lease, change).await;
         match self.note_write(written) {
             Ok(()) => self.written_ahead = Some(message),
             Err(failure) => {
@@ -200,11 +217,7 @@ impl Conversation {
         };
         let UnwrittenChange { error, change } = *failed;
         tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
-        let failure = match error {
-            StoreError::SessionTooLarge { .. } => WriteFailure::TooLarge,
-            StoreError::LeaseLost => WriteFailure::LeaseLost,
-            _ => WriteFailure::Store,
-        };
+        let failure = WriteFailure::of(&error);
         let mut append = change.append;
         append.append(&mut self.unsaved.append);
         self.unsaved = Change {
@@ -218,14 +231,46 @@ impl Conversation {
     /// Appends the messages of a round, which the next write stores. A first message that is stored already is left out;
     /// if it has changed since, it replaces the stored one.
     pub(super) fn push_round(&mut self, messages: Vec<StoredMessage>) {
-        let mut messages = messages.into_iter().peekable();
-        if let Some(written) = self.written_ahead.take() {
-            match messages.peek() == Some(&written) {
-                true => drop(messages.next()),
-                false => self.unsaved.keep = self.unsaved.keep.saturating_sub(1),
-            }
+        let mut messages = messages.into_iter();
+        let Some(first) = messages.next() else {
+            return;
+        };
+        if !self.keeps_written(&first) {
+            self.unsaved.append.push(first);
         }
+        self.written_ahead = None;
         self.unsaved.append.extend(messages);
+    }
+
+    /// Keeps the message that was stored ahead if it is this one, and says whether it is. The next write replaces another one.
+    fn keeps_written(&mut self, message: &StoredMessage) -> bool {
+        let is_same = self.written_ahead.as_ref() == Some(message);
+        if !is_same && self.written_ahead.take().is_some() {
+            self.unsaved.keep = self.unsaved.keep.saturating_sub(1);
+        }
+        is_same
+    }
+
+    /// Keeps a turn with the stored session, for a process that goes on with it. `message` asks for its calls.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    pub(super) async fn keep_turn(
+        &mut self,
+        message: StoredMessage,
+        turn: String,
+    ) -> Result<(), WriteFailure> {
+        self.keep();
+        self.write_ahead(message).await?;
+        let RunSession::Stored { lease, .. } = &self.session else {
+            return Err(WriteFailure::Store);
+        };
+        self.keeps_turn = true;
+        let kept = self.sessions.store.keep_turn(lease.fence(), &turn).await;
+        kept.map_err(|error| {
+            tracing::error!(%error, cause = ?std::error::Error::source(&error), "a turn was not kept");
+            WriteFailure::of(&error)
+        })
     }
 
     /// Starts a write of what is new. `client_calls` are the ids of the calls whose results the turn waits for. Await
@@ -236,12 +281,12 @@ impl Conversation {
             // What is not stored yet stays in `unsaved`.
             RunSession::Stored { deferred: true, .. } => {}
             RunSession::Stored { lease, .. } => {
-                let (sessions, lease) = (self.parts.sessions.clone(), lease.clone());
+                let (sessions, lease) = (self.sessions.clone(), lease.clone());
+                self.unsaved.ends_turn |= std::mem::take(&mut self.keeps_turn);
                 let change = self.take_change();
                 // The task holds the lease, so that the next turn starts after the change is written.
                 self.writing = Some(
-                    self.parts
-                        .tasks
+                    self.tasks
                         .spawn(async move { sessions.write(&lease, change).await }),
                 );
             }
@@ -254,7 +299,7 @@ impl Conversation {
                         session: session.clone(),
                         attached: self.attachment.clone(),
                     };
-                    let store = &self.parts.sessions.store;
+                    let store = &self.sessions.store;
                     store.park(&self.owner, &calls, turn, until);
                 }
             }
@@ -279,8 +324,8 @@ impl Conversation {
     }
 }
 
-async fn delete_fork(parts: &AgentParts, lease: &Lease) {
-    if let Err(error) = parts.sessions.delete(lease).await {
+async fn delete_fork(sessions: &Sessions, lease: &Lease) {
+    if let Err(error) = sessions.delete(lease).await {
         tracing::error!(%error, "a fork that no turn has used stays");
     }
 }

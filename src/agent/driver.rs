@@ -4,8 +4,10 @@
 //! cancelled, what was done is stored, and the lease is released when it is written.
 
 mod abort;
+mod calls;
 mod ending;
 mod limit;
+mod park;
 mod round;
 
 use std::collections::{HashSet, VecDeque};
@@ -19,12 +21,14 @@ use tracing::Span;
 use super::batch::{Batch, BatchStep};
 use super::contents::NamedContents;
 use super::control::TurnControl;
-use super::conversation::{Conversation, is_long};
+use super::conversation::{Conversation, OpenContext, OpenedTurn, is_long};
 use super::event::{AgentEvent, Notice};
 use super::inputs::{InputFiles, Inputs};
 use super::machine::Machine;
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallContext, ModelCallStep};
+use super::open_batch::OpenBatch;
 use super::options::TextMode;
+use super::parked::TurnState;
 use super::policy::TurnFacts;
 use super::prompt::Prompt;
 use super::stop::StopReason;
@@ -42,18 +46,15 @@ use crate::session::repair::repair;
 use crate::tools::tool_search::TOOL_SEARCH;
 use crate::upstream::messages;
 
-/// One turn of a conversation while it runs.
+/// One turn of a conversation while it runs. What another process would need to go on with it is in its state, its batch and
+/// the session.
 #[derive(Debug)]
 pub struct Run {
     parts: Arc<AgentParts>,
     request: TurnRequest,
     conversation: Option<Conversation>,
     turn_env: TurnEnv,
-    /// Paths of the files that the tools made.
-    produced: HashSet<String>,
-    /// Bytes that the turn may still keep.
-    turn_bytes: TurnBytes,
-    machine: Machine,
+    turn: TurnState,
     prompt: Prompt,
     phase: Phase,
     /// Events for the next calls of [`Self::next`].
@@ -61,8 +62,6 @@ pub struct Run {
     answer_text: AnswerText,
     usage: Option<Usage>,
     usage_by_round: Vec<Option<Usage>>,
-    /// Tokens that the model has written.
-    output_tokens: u64,
     notices: Vec<Notice>,
     finish_reason: FinishReason,
     /// The buffered text of the last round. The client gets it if no other round follows.
@@ -95,6 +94,8 @@ enum Phase {
     BeforeModelCall,
     ModelCall(Box<ActiveModelCall>),
     Batch(Box<Batch>),
+    /// The next step is to go on with a batch that was kept with the session.
+    Parked(Box<OpenBatch>),
     /// The turn fails at this limit, once the events before have been taken.
     Failed(StopReason),
     Over,
@@ -108,32 +109,36 @@ impl Run {
         control: TurnControl,
     ) -> Result<Self, AgentError> {
         let started = Instant::now();
-        let (mut conversation, history) =
-            Conversation::open(&parts, &mut request, control.run()).await?;
-        let owner = &request.caller.owner;
+        let owner = request.caller.owner.clone();
+        let context = OpenContext {
+            sessions: &parts.sessions,
+            tasks: &parts.tasks,
+            inputs: parts.input_files(&owner),
+        };
+        let OpenedTurn {
+            mut conversation,
+            history,
+            parked,
+        } = Conversation::open(context, &mut request, control.run()).await?;
         restore_found(&request.tools, &history);
         let history = match &request.instructions {
             Some(instructions) => messages::with_instructions(instructions, history),
             None => history,
         };
-        let resolved = resolve_files(&parts, &request, conversation.as_mut(), history);
+        let resolved = resolve_files(context.inputs, &request, conversation.as_mut(), history);
         let (mut history, inputs) = resolved.await?;
-        let contents = NamedContents::of_history(&parts, &request, &mut history).await;
+        let room = TurnBytes::new(parts.settings.max_turn_bytes);
+        let files = &parts.sessions.files;
+        let contents = NamedContents::of_history(files, &request, &mut history, room).await;
         let container = request.options.container.as_ref();
-        let turn_env = TurnEnv::new(&parts, owner, conversation.as_mut(), container, inputs);
+        let sources = &parts.tools.sources;
+        let turn_env = TurnEnv::new(sources, &owner, conversation.as_mut(), container, inputs);
         let bytes = history.iter().map(|message| message.json().len()).sum();
         let long = is_long(history.len(), bytes);
         let history = block_in_place_if(long, || repair(history));
         let route = request.route.clone();
         let prompt = Prompt::new(route, history, contents, request.options.truncates);
         let answer_text = AnswerText::new(request.options.citations, turn_env.sources());
-        let turn_bytes = TurnBytes::new(parts.settings.max_turn_bytes);
-        let machine = Machine::new(parts.policies.for_turn(TurnFacts {
-            owner,
-            options: &request.options,
-            forbids_calls: request.tools.forbids_calls(),
-            started_at: unix_seconds(),
-        }));
         if let Some(conversation) = &mut conversation {
             conversation.record_run();
         }
@@ -143,21 +148,19 @@ impl Run {
             request_id = %request.caller.request_id,
             session_id = session.map(tracing::field::display)
         );
-        Ok(Self {
+        let turn = new_turn(&parts, &request);
+        let mut run = Self {
             parts,
             request,
             conversation,
             turn_env,
-            produced: HashSet::new(),
-            turn_bytes,
-            machine,
+            turn,
             prompt,
             phase: Phase::BeforeModelCall,
             ready: VecDeque::new(),
             answer_text,
             usage: None,
             usage_by_round: Vec::new(),
-            output_tokens: 0,
             notices: Vec::new(),
             finish_reason: FinishReason::Stop,
             last_buffered: Vec::new(),
@@ -171,7 +174,11 @@ impl Run {
             called: started,
             counted: false,
             lease_lost: false,
-        })
+        };
+        if let Some(parked) = parked {
+            run.take_on(parked);
+        }
+        Ok(run)
     }
 
     /// The session's id, if the session is stored.
@@ -186,7 +193,7 @@ impl Run {
 
     /// The round in progress, from 0.
     pub fn round(&self) -> u32 {
-        self.machine.rounds()
+        self.turn.machine.rounds()
     }
 
     /// Whether the next event comes from a model stream.
@@ -249,7 +256,8 @@ impl Run {
                 Phase::ModelCall(call) => {
                     let buffer_mode = buffer_mode(&self.request);
                     let mut context = ModelCallContext {
-                        parts: &self.parts,
+                        router: &self.parts.router,
+                        metrics: &self.parts.metrics,
                         request: &self.request,
                         prompt: &mut self.prompt,
                     };
@@ -286,18 +294,40 @@ impl Run {
                         BatchStep::Event(AgentEvent::Notice(notice)) => self.notify(notice),
                         BatchStep::Event(event) => {
                             if let AgentEvent::File(file) = &event {
-                                self.produced.insert(file.path.clone());
+                                self.turn.produced.insert(file.path.clone());
                             }
                             return Ok(Some(event));
                         }
-                        BatchStep::Ended => self.end_batch().await?,
+                        BatchStep::Starting { index, start } => {
+                            Box::pin(self.start_call(index, start)).await;
+                        }
+                        BatchStep::Ended => Box::pin(self.end_batch()).await?,
                         BatchStep::Aborted => self.abort().await?,
                     }
                 }
+                Phase::Parked(_) => self.go_on(),
                 Phase::Failed(reason) => return Err(AgentError::Limit(*reason)),
                 Phase::Over => return Ok(None),
             }
         }
+    }
+}
+
+/// The state of a turn that begins.
+fn new_turn(parts: &AgentParts, request: &TurnRequest) -> TurnState {
+    let policies = parts.policies.for_turn(TurnFacts {
+        owner: &request.caller.owner,
+        options: &request.options,
+        forbids_calls: request.tools.forbids_calls(),
+        started_at: unix_seconds(),
+    });
+    TurnState {
+        machine: Machine::new(policies),
+        turn_bytes: TurnBytes::new(parts.settings.max_turn_bytes),
+        output_tokens: 0,
+        produced: HashSet::new(),
+        limits: request.options.limits,
+        age: Duration::ZERO,
     }
 }
 
@@ -320,17 +350,13 @@ fn restore_found(tools: &ToolSet, history: &[Message]) {
 /// The history for the model, and the input files of the turn. The session uses those that the request names once the turn
 /// is written.
 async fn resolve_files(
-    parts: &AgentParts,
+    inputs: InputFiles<'_>,
     request: &TurnRequest,
     mut conversation: Option<&mut Conversation>,
     history: Vec<Message>,
 ) -> Result<(Vec<Message>, Inputs), AgentError> {
     let session = conversation.as_deref().and_then(Conversation::session_id);
-    let files = InputFiles {
-        parts,
-        owner: &request.caller.owner,
-        session,
-    };
+    let files = InputFiles { session, ..inputs };
     let runs_code = request.tools.runs_code();
     let resolved = files.resolve(history, &request.files, runs_code).await;
     if let Some(conversation) = &mut conversation {
@@ -350,3 +376,6 @@ fn buffer_mode(request: &TurnRequest) -> BufferMode {
         (true, TextMode::All) => BufferMode::Off,
     }
 }
+
+#[cfg(test)]
+mod tests;

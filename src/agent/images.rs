@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::contents::{MISSING_IMAGE, NamedContents, note_part};
 use super::event::{KeptImage, ProducedFile};
@@ -25,12 +26,20 @@ const PART_AFTER: &str = r#""},"type":"image_url"}"#;
 const PART_BYTES: usize = 256;
 
 /// An image that the model is shown.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ShownImage {
-    /// In a file, which the history names.
-    Stored(FileId, StoredImage),
+    /// In a file, which the history names. Its content has to be looked up again if the result was stored meanwhile.
+    Stored(FileId, #[serde(skip)] Option<StoredImage>),
     /// In memory only. The history holds it as base64.
-    Unstored(KeptImage),
+    Unstored(UnstoredImage),
+}
+
+/// An image that no file has.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct UnstoredImage {
+    mime_type: Cow<'static, str>,
+    #[serde(serialize_with = "as_base64", deserialize_with = "of_base64")]
+    bytes: Bytes,
 }
 
 /// An image or a text of a result that is stored as a file.
@@ -68,14 +77,17 @@ impl ShownImage {
             content,
         }) = stored
         else {
-            return Self::Unstored(kept.clone());
+            return Self::Unstored(UnstoredImage {
+                mime_type: kept.mime_type.clone(),
+                bytes: kept.bytes.clone(),
+            });
         };
         // The same as in later turns.
         let mime_type = match mime_type.starts_with("image/") {
             true => mime_type.into(),
             false => kept.mime_type.clone(),
         };
-        Self::Stored(id, StoredImage { mime_type, content })
+        Self::Stored(id, Some(StoredImage { mime_type, content }))
     }
 }
 
@@ -122,11 +134,13 @@ pub(super) fn image_message(images: Vec<(String, ShownImage)>) -> Option<(Messag
         match image {
             ShownImage::Stored(id, stored) => {
                 json.push_str(&file_part(&id));
-                named.insert(id, stored);
+                if let Some(stored) = stored {
+                    named.insert(id, stored);
+                }
             }
-            ShownImage::Unstored(kept) => {
-                json.push_str(&part_before(&kept.mime_type));
-                STANDARD.encode_string(&kept.bytes, &mut json);
+            ShownImage::Unstored(image) => {
+                json.push_str(&part_before(&image.mime_type));
+                STANDARD.encode_string(&image.bytes, &mut json);
                 json.push_str(PART_AFTER);
             }
         }
@@ -143,7 +157,7 @@ pub(super) fn image_message(images: Vec<(String, ShownImage)>) -> Option<(Messag
 fn expected_bytes((_, image): &(String, ShownImage)) -> usize {
     let base64 = match image {
         ShownImage::Stored(..) => 0,
-        ShownImage::Unstored(kept) => kept.bytes.len().div_ceil(3) * 4,
+        ShownImage::Unstored(image) => image.bytes.len().div_ceil(3) * 4,
     };
     base64 + PART_BYTES
 }
@@ -159,6 +173,16 @@ fn part_before(mime_type: &str) -> String {
 pub(super) fn file_part(id: &FileId) -> String {
     let id = quoted(id.as_str());
     format!(r#"{{"image_file":{{"file_id":{id}}},"type":"image_file"}}"#)
+}
+
+fn as_base64<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(bytes))
+}
+
+fn of_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let bytes = STANDARD.decode(text).map_err(serde::de::Error::custom)?;
+    Ok(bytes.into())
 }
 
 #[cfg(test)]

@@ -24,13 +24,15 @@ pub use self::named::use_named_files;
 pub(super) use self::part::with_parts;
 use self::part::{FilePart, InlineFile, file_parts};
 pub(super) use self::placeholder::described;
-use super::{AgentError, AgentParts};
+use super::AgentError;
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::message::Message;
 use crate::polling::{LONG_BYTES, block_in_place_if};
-use crate::session::files::{FileDraft, FileError, StoredFile};
+use crate::session::files::{FileDraft, FileError, FileStore, StoredFile};
 use crate::tools::WorkFile;
 use crate::tools::python::EarlierCode;
+use crate::tools::source::Sources;
+use crate::web::FileDownloads;
 
 /// Whether one of the messages names or holds a file.
 pub(super) fn has_files(messages: &[Message]) -> bool {
@@ -40,7 +42,9 @@ pub(super) fn has_files(messages: &[Message]) -> bool {
 /// Accepts and resolves the input files of one owner and session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InputFiles<'a> {
-    pub(super) parts: &'a AgentParts,
+    pub(super) files: &'a FileStore,
+    pub(super) sources: &'a Sources,
+    pub(super) downloads: &'a FileDownloads,
     pub(super) owner: &'a Owner,
     /// None without a stored session.
     pub(super) session: Option<&'a SessionId>,
@@ -57,14 +61,25 @@ pub(super) struct Inputs {
     _drafts: Vec<FileDraft>,
 }
 
-impl InputFiles<'_> {
+impl<'a> InputFiles<'a> {
+    /// The same for a stored session.
+    pub(super) fn of_session<'b>(self, session: &'b SessionId) -> InputFiles<'b>
+    where
+        'a: 'b,
+    {
+        InputFiles {
+            session: Some(session),
+            ..self
+        }
+    }
+
     /// Finds a stored file by its id.
     async fn find_stored(
         &self,
         position: FilePosition,
         id: FileId,
     ) -> Result<StoredFile, AgentError> {
-        match self.parts.sessions.files.get(self.owner, &id).await {
+        match self.files.get(self.owner, &id).await {
             Ok(stored) => Ok(stored),
             Err(FileError::NotFound) => {
                 let problem = InputFileProblem::NotFound { id };
@@ -77,7 +92,7 @@ impl InputFiles<'_> {
     /// The input file that a stored file becomes.
     fn input_file(&self, stored: StoredFile) -> InputFile {
         InputFile {
-            content: self.parts.sessions.files.content(&stored),
+            content: self.files.content(&stored),
             id: stored.id.as_str().to_owned(),
             name: stored.name,
             mime_type: stored.mime_type,

@@ -1,18 +1,21 @@
 //! The decisions of the loop: before a model call, after a model's answer and after a batch.
 //!
 //! Pure: no await, no I/O, no clock. The rules and the order in which they apply are in [`super::policy`]. The machine
-//! holds the state of the turn, and its decisions say what the driver does next.
+//! holds the state of the turn, and its decisions say what the driver does next. It is a value: another process can go on
+//! with it.
 
 use std::time::Duration;
 
-use super::options::OnLimit;
+use serde::{Deserialize, Serialize};
+
+use super::limits::OnLimit;
 use super::policy::{CallDecision, CallFacts, CallOutcome, TurnPolicies};
 use super::stop::StopReason;
 use crate::openai::usage::FinishReason;
 use crate::tools::gate::Permission;
 
 /// The state of one turn.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Machine {
     policies: TurnPolicies,
     batches: u32,
@@ -133,6 +136,11 @@ impl Machine {
     /// What server-side tools may do in this turn.
     pub fn permission(&self) -> Permission {
         self.policies.permission()
+    }
+
+    /// Of a turn that goes on: what is permitted now may be less than when it began.
+    pub fn restrict(&mut self, permission: Permission) {
+        self.policies.restrict(permission);
     }
 
     /// Decides whether and how the model is called next. `elapsed` is the age of the turn.

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 
 use self::refusal::refused_addition;
+use super::AgentError;
 use super::event::{AgentEvent, ArgumentsPiece, ExtraFields, ExtraLevel, Notice};
 use super::machine::Offer;
 use super::prompt::Prompt;
 use super::transcript::BETWEEN_ROUNDS;
 use super::turn::TurnRequest;
-use super::{AgentError, AgentParts};
-use crate::metrics::ModelOutcome;
+use crate::metrics::{Metrics, ModelOutcome};
 use crate::openai::event::ModelEvent;
 use crate::openai::fold::FoldedFields;
 use crate::openai::raw::RawObject;
@@ -23,6 +23,7 @@ use crate::upstream::assemble::{IncompleteReply, ModelReply, ReplyAssembler};
 use crate::upstream::fail_over::FailOver;
 use crate::upstream::learned::LearnedQuirk;
 use crate::upstream::memory::MessageOrigin;
+use crate::upstream::router::Router;
 use crate::upstream::{ModelCall, ModelStream, Upstream, UpstreamError};
 
 /// Which events of a model call are buffered until it ends.
@@ -39,7 +40,8 @@ pub(super) enum BufferMode {
 /// The parts of a run that its model calls need.
 #[derive(Debug)]
 pub(super) struct ModelCallContext<'a> {
-    pub(super) parts: &'a AgentParts,
+    pub(super) router: &'a Router,
+    pub(super) metrics: &'a Metrics,
     pub(super) request: &'a TurnRequest,
     pub(super) prompt: &'a mut Prompt,
 }
@@ -109,7 +111,7 @@ impl ActiveModelCall {
         offer: Offer,
     ) -> Result<(Self, Vec<Notice>), AgentError> {
         let route = context.request.route.clone();
-        let fail_over = context.parts.router.fail_over(route);
+        let fail_over = context.router.fail_over(route);
         let active = Self::open_with(context, call, offer, fail_over).await?;
         let notices = (0..active.fail_over.retries()).map(|_| retry_notice());
         let notices = notices.collect();
@@ -123,11 +125,12 @@ impl ActiveModelCall {
         mut fail_over: FailOver,
     ) -> Result<Self, AgentError> {
         let ModelCallContext {
-            parts,
+            router,
+            metrics,
             request,
             prompt,
         } = context;
-        let learned = parts.router.learned();
+        let learned = router.learned();
         // What this upstream has refused of the call.
         let mut refused = Vec::new();
         let (stream, began) = loop {
@@ -145,14 +148,14 @@ impl ActiveModelCall {
                 Ok(stream) => break (stream, began),
                 Err(error) => error,
             };
-            count(parts, upstream.name(), outcome(&error), began);
+            count(metrics, upstream.name(), outcome(&error), began);
             if let Some(quirk) = refused_addition(&error, offer, &call, upstream.quirks()) {
                 refused.push(quirk);
                 continue;
             }
             let candidate = fail_over.candidate();
             fail_over.recover(error).await?;
-            parts.metrics.upstream_retried(upstream.name());
+            metrics.upstream_retried(upstream.name());
             if fail_over.candidate() != candidate {
                 refused.clear();
             }
@@ -221,7 +224,12 @@ impl ActiveModelCall {
             None => match self.end(context.request) {
                 Ok(answer) => {
                     let upstream = answer.upstream.name();
-                    count(context.parts, upstream, ModelOutcome::Completed, self.began);
+                    count(
+                        context.metrics,
+                        upstream,
+                        ModelOutcome::Completed,
+                        self.began,
+                    );
                     return Ok(ModelCallStep::Ended(answer));
                 }
                 Err(reason) => UpstreamError::Incomplete {
@@ -247,7 +255,7 @@ impl ActiveModelCall {
             && let Some(form) = call.text_form
         {
             let upstream = self.fail_over.upstream().name();
-            context.parts.metrics.text_call(upstream, form.as_str());
+            context.metrics.text_call(upstream, form.as_str());
         }
         if context.request.streams_arguments
             && matches!(event, ModelEvent::ToolCall(_))
@@ -381,9 +389,9 @@ impl ActiveModelCall {
         error: UpstreamError,
         waited: &mut Duration,
     ) -> Result<ModelCallStep, AgentError> {
-        let parts = context.parts;
+        let metrics = context.metrics;
         count(
-            parts,
+            metrics,
             self.fail_over.upstream().name(),
             outcome(&error),
             self.began,
@@ -394,7 +402,7 @@ impl ActiveModelCall {
         let waiting_since = Instant::now();
         let failed = self.fail_over.upstream().clone();
         self.fail_over.recover(error).await?;
-        parts.metrics.upstream_retried(failed.name());
+        metrics.upstream_retried(failed.name());
         let (call, fail_over) = (self.call.clone(), self.fail_over.clone());
         let opened = Self::open_with(context, call, self.offer, fail_over).await;
         *waited += waiting_since.elapsed();
@@ -418,10 +426,8 @@ fn extra(level: ExtraLevel, fields: ExtraFields) -> AgentEvent {
 }
 
 /// Adds a finished model call to the metrics.
-fn count(parts: &AgentParts, upstream: &str, outcome: ModelOutcome, began: Instant) {
-    parts
-        .metrics
-        .model_call_finished(upstream, outcome, began.elapsed());
+fn count(metrics: &Metrics, upstream: &str, outcome: ModelOutcome, began: Instant) {
+    metrics.model_call_finished(upstream, outcome, began.elapsed());
 }
 
 /// The outcome of a failed call for the metrics.

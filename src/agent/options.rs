@@ -1,7 +1,6 @@
 //! The options of a turn, in the form that all dialects decode to.
 
-use std::time::Duration;
-
+pub use super::limits::{OnLimit, TurnLimits};
 pub use super::settings::CitationStyle;
 use super::settings::Permission;
 use crate::ids::{ChatId, RunId, SessionId};
@@ -46,31 +45,6 @@ pub struct Options {
     pub truncates: bool,
     /// The session in whose workspace the tools run; `None` for that of the turn.
     pub container: Option<SessionId>,
-}
-
-/// Limits of one turn besides the rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct TurnLimits {
-    /// Most server-side tool calls.
-    pub max_tool_calls: Option<u64>,
-    /// Longest duration of one run.
-    pub max_duration: Option<Duration>,
-    /// Most tokens of all model calls, in and out.
-    pub max_total_tokens: Option<u64>,
-    /// Most tokens that the model writes in all model calls.
-    pub max_output_tokens: Option<u64>,
-}
-
-/// What happens when a limit is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnLimit {
-    /// One more model call, in which the model must not call tools.
-    #[default]
-    FinalAnswer,
-    /// The turn ends with the text so far.
-    Stop,
-    /// The request fails.
-    Error,
 }
 
 /// How the calls of one batch run.

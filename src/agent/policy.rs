@@ -28,9 +28,12 @@ pub mod repeat;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use self::budget::Budget;
 use self::repeat::{AnsweredCall, CallSignature, RepeatGuard};
-use super::options::{OnLimit, Options, TurnLimits};
+use super::limits::{OnLimit, TurnLimits};
+use super::options::Options;
 use super::settings::Settings;
 use super::stop::StopReason;
 use crate::ids::Owner;
@@ -73,7 +76,7 @@ pub struct TurnRules {
 }
 
 /// The policies of one turn, with their state.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct TurnPolicies {
     on_limit: OnLimit,
     permission: Permission,
@@ -83,7 +86,7 @@ pub struct TurnPolicies {
 }
 
 /// What the policies know of one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallFacts {
     /// A call of a server-side tool with usable arguments.
     Server {
@@ -101,7 +104,7 @@ pub enum CallFacts {
 }
 
 /// What is done with one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallDecision {
     /// It goes to the gate and runs if the gate admits it.
     Run,
@@ -176,6 +179,11 @@ impl TurnPolicies {
     /// What server-side tools may do in this turn.
     pub fn permission(&self) -> Permission {
         self.permission
+    }
+
+    /// Of a turn that goes on: what is permitted now may be less than when it began.
+    pub fn restrict(&mut self, permission: Permission) {
+        self.permission = permission::strictest(&[self.permission, permission]);
     }
 
     /// What happens at a limit.

@@ -1,16 +1,18 @@
 //! The reasons for which a turn ends.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a turn ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// The model answered without further calls.
     Completed,
     /// The client is to run calls.
     ClientTools,
+    /// Calls wait for a decision. The turn goes on once they are decided.
+    ApprovalRequired,
     /// The limit on rounds is reached.
     MaxToolRounds,
     /// The limit on tool calls is reached.
@@ -61,9 +63,10 @@ impl TurnEnd {
 
 impl StopReason {
     /// Every reason.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Completed,
         Self::ClientTools,
+        Self::ApprovalRequired,
         Self::MaxToolRounds,
         Self::MaxToolCalls,
         Self::MaxSeconds,
@@ -80,6 +83,7 @@ impl StopReason {
         match self {
             Self::Completed => "completed",
             Self::ClientTools => "client_tools",
+            Self::ApprovalRequired => "approval_required",
             Self::MaxToolRounds => "max_tool_rounds",
             Self::MaxToolCalls => "max_tool_calls",
             Self::MaxSeconds => "max_seconds",
@@ -102,6 +106,7 @@ impl StopReason {
             Self::RepeatedCalls => Some("the limit on repeated tool calls (repeated_calls)"),
             Self::Completed
             | Self::ClientTools
+            | Self::ApprovalRequired
             | Self::TerminatedByTool
             | Self::ContentFilter
             | Self::Length

@@ -1,7 +1,9 @@
 //! The bytes of images, files and full results that a turn keeps.
 
+use serde::{Deserialize, Serialize};
+
 /// The bytes that a turn may still keep of images, files and full results.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct TurnBytes {
     left: u64,
 }

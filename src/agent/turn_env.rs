@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::AgentParts;
 use super::conversation::Conversation;
 use super::inputs::Inputs;
 use crate::ids::{Owner, SessionId, WorkspaceId};
 use crate::tools::WorkFile;
 use crate::tools::cited_sources::CitedSources;
 use crate::tools::python::EarlierCode;
-use crate::tools::source::WorkspaceGuard;
+use crate::tools::source::{Sources, WorkspaceGuard};
 
 /// The environment of a turn's tools.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ impl TurnEnv {
     /// The environment of a turn. Its workspace is that of the container or the stored session; without one it lasts as
     /// long as the turn.
     pub(super) fn new(
-        parts: &AgentParts,
+        tools: &Sources,
         owner: &Owner,
         conversation: Option<&mut Conversation>,
         container: Option<&SessionId>,
@@ -38,7 +37,7 @@ impl TurnEnv {
         let (workspace, guard) = match session {
             Some(session) => (WorkspaceId::of(owner, session), None),
             None => {
-                let fresh = || Arc::new(parts.sources.snapshot().fresh_workspace(owner));
+                let fresh = || Arc::new(tools.snapshot().fresh_workspace(owner));
                 let guard = attached_guard(conversation.as_deref()).unwrap_or_else(fresh);
                 if let Some(conversation) = conversation {
                     conversation.attach(guard.clone());

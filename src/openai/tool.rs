@@ -28,7 +28,7 @@ pub struct ToolDefinition {
 }
 
 /// A complete tool call of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolCall {
     /// The id, which the message with the result repeats.
     pub id: String,

@@ -14,10 +14,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde_json::{Map, Value};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::gate::{CallRefusal, Gate, GateRequest, GateWait, Verdict, WaitSender};
+use super::gate::{CallRefusal, Gate, GateRequest, GateWait, Verdict};
 use super::{
     CallContext, ProgressSender, SharedTool, ToolError, ToolInvocation, ToolOutput, ToolProgress,
     ToolStatus,
@@ -53,6 +53,8 @@ pub struct BatchCall {
     pub call_id: String,
     /// Set when the call starts.
     pub started: Arc<AtomicBool>,
+    /// Its start is announced, and waits until it is allowed.
+    pub announced: bool,
 }
 
 /// The limits of a batch.
@@ -67,14 +69,21 @@ pub struct BatchLimits {
 /// What happens in a batch.
 #[derive(Debug)]
 pub enum BatchEvent {
-    /// A call waits at the gate.
+    /// A call waits for a decision. Its tool was not called.
     Waiting {
         /// The call.
         index: usize,
         /// What it waits for.
         wait: GateWait,
     },
-    /// The gate refused a call.
+    /// A call that is announced is about to start.
+    Starting {
+        /// The call.
+        index: usize,
+        /// Allows the start.
+        start: StartPermission,
+    },
+    /// A call does not run: the gate refused it, or its start.
     Refused {
         /// The call.
         index: usize,
@@ -97,6 +106,18 @@ pub enum BatchEvent {
     },
 }
 
+/// Allows a call to start, once that is written. If it is dropped, the call does not run.
+#[derive(Debug)]
+pub struct StartPermission(oneshot::Sender<()>);
+
+impl StartPermission {
+    /// The call starts.
+    pub fn allow(self) {
+        // A closed channel means that the batch is over.
+        let _closed = self.0.send(());
+    }
+}
+
 /// How a call ended.
 #[derive(Debug)]
 pub struct ToolResult {
@@ -112,9 +133,9 @@ pub struct ToolResult {
 
 /// Runs a batch. Dropping the stream cancels the running calls.
 ///
-/// Calls start in order and end in any order. A call that waits at the gate takes no slot and delays no other call. The
-/// last event of each call is exactly one [`BatchEvent::Done`] or [`BatchEvent::Refused`], after its live output. If any
-/// tool of the batch is sequential, the calls run one after another.
+/// Calls start in order and end in any order. A call at the gate takes no slot, and one that waits for a decision delays no
+/// other call. The last event of each call is exactly one [`BatchEvent::Done`], [`BatchEvent::Refused`] or
+/// [`BatchEvent::Waiting`], after its live output. If any tool of the batch is sequential, the calls run one after another.
 pub fn run(
     calls: Vec<BatchCall>,
     context: Arc<CallContext>,
@@ -145,8 +166,9 @@ struct Shared {
 /// A call that runs while it is polled.
 struct Running {
     index: usize,
-    waits: mpsc::Receiver<GateWait>,
     progress: mpsc::Receiver<ToolProgress>,
+    /// Receives the announcement of the start.
+    starting: Option<oneshot::Receiver<StartPermission>>,
     /// `None` once the call has ended.
     work: Option<BoxFuture<'static, CallEnd>>,
     /// Reported after the remaining live output.
@@ -157,6 +179,7 @@ struct Running {
 enum CallEnd {
     Done(ToolResult),
     Refused(CallRefusal),
+    Waiting(GateWait),
 }
 
 fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
@@ -169,12 +192,12 @@ fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
 impl Running {
     fn new(call: BatchCall, shared: Arc<Shared>) -> Self {
         let (sender, progress) = mpsc::channel(PROGRESS_BUFFER);
-        let (wait, waits) = mpsc::channel(1);
+        let (announce, starting) = call.announced.then(oneshot::channel).unzip();
         Self {
             index: call.index,
-            waits,
             progress,
-            work: Some(finish(call, shared, WaitSender(wait), ProgressSender(sender)).boxed()),
+            starting,
+            work: Some(finish(call, shared, ProgressSender(sender), announce).boxed()),
             end: None,
         }
     }
@@ -191,14 +214,13 @@ impl Running {
                     self.end = Some(end);
                     self.progress.close();
                 }
-                Some(wait) = self.waits.recv() => return Some(BatchEvent::Waiting { index, wait }),
+                start = announced(&mut self.starting) => {
+                    return Some(BatchEvent::Starting { index, start });
+                }
                 Some(progress) = self.progress.recv() => {
                     return Some(BatchEvent::Progress { index, progress });
                 }
             }
-        }
-        if let Ok(wait) = self.waits.try_recv() {
-            return Some(BatchEvent::Waiting { index, wait });
         }
         if let Ok(progress) = self.progress.try_recv() {
             return Some(BatchEvent::Progress { index, progress });
@@ -206,6 +228,7 @@ impl Running {
         Some(match self.end.take()? {
             CallEnd::Done(result) => BatchEvent::Done { index, result },
             CallEnd::Refused(refusal) => BatchEvent::Refused { index, refusal },
+            CallEnd::Waiting(wait) => BatchEvent::Waiting { index, wait },
         })
     }
 }
@@ -214,8 +237,8 @@ impl Running {
 async fn finish(
     mut call: BatchCall,
     shared: Arc<Shared>,
-    wait: WaitSender,
     progress: ProgressSender,
+    announce: Option<oneshot::Sender<StartPermission>>,
 ) -> CallEnd {
     let request = GateRequest {
         tool: &call.tool,
@@ -223,7 +246,6 @@ async fn finish(
         call_id: &call.call_id,
         arguments: &call.arguments,
         context: &shared.context,
-        wait: &wait,
     };
     let verdict = tokio::select! {
         biased;
@@ -239,6 +261,7 @@ async fn finish(
             changed_arguments = serde_json::to_string(&call.arguments).ok();
         }
         Some(Verdict::Refuse(refusal)) => return CallEnd::Refused(refusal),
+        Some(Verdict::Wait(wait)) => return CallEnd::Waiting(wait),
     }
     // The semaphore is never closed.
     let _slot = shared.slots.acquire().await;
@@ -251,11 +274,31 @@ async fn finish(
             text: NOT_STARTED_TEXT.to_owned(),
         });
     }
+    if let Some(announce) = announce {
+        let (permission, permitted) = oneshot::channel();
+        let _closed = announce.send(StartPermission(permission));
+        if permitted.await.is_err() {
+            return CallEnd::Refused(CallRefusal::unwritten());
+        }
+    }
     let result = run_call(call, &shared, progress).await;
     CallEnd::Done(ToolResult {
         changed_arguments,
         ..result
     })
+}
+
+/// Resolves once with the announcement of a start.
+async fn announced(starting: &mut Option<oneshot::Receiver<StartPermission>>) -> StartPermission {
+    let start = match starting {
+        Some(starting) => starting.await.ok(),
+        None => None,
+    };
+    *starting = None;
+    match start {
+        Some(start) => start,
+        None => std::future::pending().await,
+    }
 }
 
 /// Runs a call to its end within its time limits.

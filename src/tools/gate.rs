@@ -3,21 +3,22 @@
 //! The steps, in this order: repair → hooks → validation → permission → approval. [`Gate::prepare`] repairs and validates;
 //! it does not wait, and the loop needs its result before it starts a batch. [`Gate::admit`] does the rest;
 //! [`super::batch::run`] awaits it for each call before the time limit of the tool starts. Hooks and approvals do not exist
-//! yet, so `admit` never waits. A step that waits must report what it waits for through [`GateRequest::wait`] and must
-//! have a time limit; other calls of the batch continue meanwhile. The request is withdrawn if the future is dropped or
-//! the deadline of the turn passes.
+//! yet. A step that asks a service must have a time limit; other calls of the batch continue meanwhile, and the request is
+//! withdrawn if the future is dropped or the deadline of the turn passes. A decision of a person is not awaited here: the
+//! verdict is that the call waits, and the call comes to the gate again once it is decided.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::sync::mpsc;
 
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool, ToolStatus};
 
 /// Whether server-side tools may run; the stricter value is the greater one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
     /// Calls run.
@@ -49,8 +50,6 @@ pub struct GateRequest<'a> {
     pub arguments: &'a Map<String, Value>,
     /// What the call belongs to.
     pub context: &'a CallContext,
-    /// Receives what the gate waits for, if it waits.
-    pub wait: &'a WaitSender,
 }
 
 /// The answer of the gate.
@@ -62,6 +61,8 @@ pub enum Verdict {
     RunWith(Map<String, Value>),
     /// The call does not run.
     Refuse(CallRefusal),
+    /// The call waits for a decision.
+    Wait(GateWait),
 }
 
 /// Why a call does not run.
@@ -74,15 +75,11 @@ pub struct CallRefusal {
 }
 
 /// What a call waits for at the gate.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateWait {
     /// Identifies the decision that is awaited.
     pub id: String,
 }
-
-/// The sending half of a call's waits at the gate.
-#[derive(Debug, Clone)]
-pub struct WaitSender(pub(super) mpsc::Sender<GateWait>);
 
 impl Permission {
     /// Every permission.
@@ -118,6 +115,40 @@ impl CallRefusal {
             text: format!("The tool '{tool}' is not permitted here. Answer without it."),
         }
     }
+
+    /// The refusal of a call that waits for a decision which nobody can make.
+    pub fn undecided() -> Self {
+        Self {
+            status: ToolStatus::Denied,
+            text: "This call was not run: it needs an approval, and nobody can give it here."
+                .to_owned(),
+        }
+    }
+
+    /// The refusal of a call that could not be stored before it runs.
+    pub fn unwritten() -> Self {
+        Self {
+            status: ToolStatus::Error,
+            text: "This call was not run and nothing was done: the history of the conversation could not be written."
+                .to_owned(),
+        }
+    }
+
+    /// The refusal of a call that waited when the conversation went on without it.
+    pub fn left() -> Self {
+        Self {
+            status: ToolStatus::Denied,
+            text: "This call was not run: the user went on.".to_owned(),
+        }
+    }
+
+    /// The refusal of a call whose tool has gone while the call waited.
+    pub fn gone(tool: &str) -> Self {
+        Self {
+            status: ToolStatus::Error,
+            text: format!("This call was not run: the tool '{tool}' is not available any more."),
+        }
+    }
 }
 
 impl Gate {
@@ -148,14 +179,6 @@ impl Gate {
     }
 }
 
-impl WaitSender {
-    /// Reports what the call waits for. Does nothing once the receiver is gone.
-    pub async fn send(&self, wait: GateWait) {
-        // A closed channel means that the batch is over.
-        let _closed = self.0.send(wait).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -164,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    type Decide = dyn Fn(String, WaitSender) -> BoxFuture<'static, Verdict> + Send + Sync;
+    type Decide = dyn Fn(String, String) -> BoxFuture<'static, Verdict> + Send + Sync;
 
     /// Decides as a test says.
     #[derive(Clone)]
@@ -172,21 +195,21 @@ mod tests {
 
     impl ScriptedGate {
         pub(super) async fn admit(&self, request: GateRequest<'_>) -> Verdict {
-            (self.0)(request.call_id.to_owned(), request.wait.clone()).await
+            (self.0)(request.call_id.to_owned(), request.name.to_owned()).await
         }
     }
 
     impl Gate {
-        /// A gate that decides as a test says, by the id of the call.
-        pub(in crate::tools) fn scripted<F>(
-            decide: impl Fn(String, WaitSender) -> F + Send + Sync + 'static,
+        /// A gate that decides as a test says, by the id of the call and its tool.
+        pub(crate) fn scripted<F>(
+            decide: impl Fn(String, String) -> F + Send + Sync + 'static,
         ) -> Arc<Self>
         where
             F: Future<Output = Verdict> + Send + 'static,
         {
             Arc::new(Self {
-                scripted: Some(ScriptedGate(Arc::new(move |call_id, wait| {
-                    Box::pin(decide(call_id, wait))
+                scripted: Some(ScriptedGate(Arc::new(move |call_id, tool| {
+                    Box::pin(decide(call_id, tool))
                 }))),
                 ..Self::default()
             })

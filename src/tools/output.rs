@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::image_data::ImageData;
 use crate::openai::citation::CitedSource;
@@ -151,7 +151,7 @@ pub enum ToolError {
 }
 
 /// How a call ended, as reported to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
     /// It worked.

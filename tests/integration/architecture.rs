@@ -230,7 +230,9 @@ fn modules_import_only_what_the_table_allows() {
     let mut wrong = Vec::new();
     for (path, code) in sources() {
         let module = module_of(&path);
-        if matches!(module.as_str(), "lib" | "main") {
+        // What only tests compile may name every room, in a file of its own as well.
+        let is_test = path.components().any(|part| part.as_os_str() == "tests");
+        if matches!(module.as_str(), "lib" | "main") || is_test {
             continue;
         }
         let Some((_, allowed)) = IMPORTS.iter().find(|(name, _)| *name == module) else {

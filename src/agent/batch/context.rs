@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::AgentParts;
+use super::super::ToolServices;
 use super::super::machine::Machine;
 use super::super::options::ToolExecution;
 use super::super::turn::TurnRequest;
 use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
 use crate::ids::SessionId;
+use crate::tools::batch::BatchLimits;
 use crate::tools::{CallContext, IncomingResults};
 
 /// The context that a turn gives to a batch.
 #[derive(Debug)]
 pub(in super::super) struct BatchContext {
-    pub(in super::super) parts: Arc<AgentParts>,
+    pub(in super::super) services: Arc<ToolServices>,
     /// The context of each call.
     pub(in super::super) call: Arc<CallContext>,
     /// When running tools are cancelled.
@@ -27,11 +28,13 @@ pub(in super::super) struct BatchContext {
     pub(in super::super) shows_images: bool,
     /// Bytes that the turn may still keep.
     pub(in super::super) turn_bytes: TurnBytes,
+    /// The batch was kept with the session: calls start once that is written.
+    pub(in super::super) was_kept: bool,
 }
 
 impl BatchContext {
     pub(in super::super) fn new(
-        parts: &Arc<AgentParts>,
+        services: &Arc<ToolServices>,
         request: &TurnRequest,
         session_id: Option<SessionId>,
         turn_env: &TurnEnv,
@@ -53,13 +56,20 @@ impl BatchContext {
             incoming: IncomingResults::default(),
         };
         Self {
-            parts: parts.clone(),
+            services: services.clone(),
             call: Arc::new(call),
             deadline: None,
             execution: request.options.tool_execution,
             shows_images: request.route.quirks.images,
             turn_bytes: TurnBytes::default(),
+            was_kept: false,
         }
+    }
+
+    /// The same for a batch that was kept with the session.
+    pub(in super::super) fn kept(mut self, was_kept: bool) -> Self {
+        self.was_kept = was_kept;
+        self
     }
 
     /// The same with these bytes that the turn may still keep.
@@ -68,23 +78,20 @@ impl BatchContext {
         self
     }
 
-    /// The same with a deadline: running tools are cancelled when the duration `most` has passed since `started`.
-    pub(in super::super) fn until(
-        mut self,
-        started: std::time::Instant,
-        most: Option<Duration>,
-    ) -> Self {
-        self.deadline = most
-            .and_then(|most| started.checked_add(most))
-            .map(Instant::from_std);
+    /// The same with a deadline: running tools are cancelled once this time has passed.
+    pub(in super::super) fn within(mut self, left: Option<Duration>) -> Self {
+        self.deadline = left.and_then(|left| Instant::now().checked_add(left));
         self
     }
 
-    /// Most calls that run at the same time.
-    pub(super) fn max_parallel(&self) -> usize {
-        match self.execution {
-            ToolExecution::Parallel => self.parts.max_parallel_tools,
-            ToolExecution::Sequential => 1,
+    /// The limits of the calls that run.
+    pub(super) fn limits(&self) -> BatchLimits {
+        BatchLimits {
+            max_parallel: match self.execution {
+                ToolExecution::Parallel => self.services.max_parallel_tools,
+                ToolExecution::Sequential => 1,
+            },
+            deadline: self.deadline,
         }
     }
 }

@@ -123,14 +123,14 @@ impl BatchContext {
             tool: Some(tool),
             round: Some(self.call.round),
         };
-        let files = &self.parts.sessions.files;
+        let files = &self.services.files;
         let stored = files.put(&self.call.owner, new, content.bytes).await?;
         Ok(Some(stored))
     }
 
     /// The content of a stored file.
     fn content_of(&self, file: &StoredFile) -> BinaryContent {
-        BinaryContent::Stored(self.parts.sessions.files.content(file))
+        BinaryContent::Stored(self.services.files.content(file))
     }
 
     fn unstored(&self, file: ToolFile, inline: bool) -> ProducedFile {

@@ -9,7 +9,6 @@ use tokio::time::timeout;
 use super::super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
 use super::super::images::{ShownImage, StoredPart, frames_shown};
 use super::super::policy::repeat::ResultDigest;
-use super::outcome::digest;
 use super::report::add_note;
 use super::{Batch, BatchContext};
 use crate::tools::cap::cap_result;
@@ -68,7 +67,7 @@ impl Batch {
                 return kept;
             }
         }
-        let most = self.context.parts.max_result_chars;
+        let most = self.context.services.max_result_chars;
         output.content = cap_result(&output.content, most).into_owned();
         add_note(&mut output.content, Some(NOT_KEPT.to_owned()));
         KeptParts::default()
@@ -76,8 +75,13 @@ impl Batch {
 
     /// Stores the files and images of a result and shortens its text. Images beyond the bytes of the turn are left out.
     async fn keep_parts(&mut self, index: usize, output: &mut ToolOutput) -> KeptParts {
-        let mut kept = KeptParts::of(digest(output));
-        let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
+        let mut kept = KeptParts::of(ResultDigest::of_whole(output));
+        let Some(tool) = self
+            .open
+            .calls
+            .get(index)
+            .map(|call| call.call.name.clone())
+        else {
             return kept;
         };
         let made = std::mem::take(&mut output.files);
@@ -87,7 +91,7 @@ impl Batch {
         self.context.keep_frames(&tool, frames, &mut kept).await;
         let most = match output.is_bounded {
             true => usize::MAX,
-            false => self.context.parts.max_result_chars,
+            false => self.context.services.max_result_chars,
         };
         let short = cap_result(&output.content, most);
         if short.len() < output.content.len() {
@@ -239,7 +243,7 @@ impl BatchContext {
             kind: "turn_bytes",
             message: format!(
                 "images, files and results of this turn exceed max_turn_bytes ({} bytes); {rest}",
-                self.parts.settings.max_turn_bytes
+                self.services.max_turn_bytes
             ),
         }
     }

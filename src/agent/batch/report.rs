@@ -2,28 +2,20 @@
 
 use std::time::Duration;
 
-use super::super::AgentParts;
-use super::super::calls::ResolvedCall;
+use super::super::call::Call;
 use super::super::event::Calling;
 use super::BatchContext;
 use crate::ids::shown;
 use crate::metrics::ToolLabel;
 use crate::openai::message::NO_OUTPUT;
+use crate::tools::source::Sources;
 use crate::tools::{ToolDetail, ToolStatus};
 
 /// Stands for the text of a result that has images only.
 const NO_TEXT: &str = "(no text, but images)";
-/// The result for the model of a call that was cancelled while it ran.
-const CANCELLED: &str = "The call was cancelled while it was running. It may have taken effect or not; find out before you \
-                         repeat it.";
-/// The same of a call that changes nothing.
-const CANCELLED_READ: &str = "The call was cancelled before it had a result.";
-/// The same of a call that had not started.
-const CANCELLED_BEFORE: &str = "This call was not run: the turn was cancelled before it started.";
-
 /// The label of a tool in metrics, and its kind in the log. Names that come from a request are not used.
-fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel<'a> {
-    let sources = parts.sources.snapshot();
+fn label<'a>(sources: &Sources, call: &'a Call) -> ToolLabel<'a> {
+    let sources = sources.snapshot();
     let server = call.on_server.as_ref();
     // A tool of a configured server may have gone from its list since the turn began.
     if sources.has(&call.call.name) || server.is_some_and(|it| sources.has_server(&it.server)) {
@@ -40,13 +32,13 @@ fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel<'a> {
 /// Counts a call that was answered, and writes its record to the log.
 pub(super) fn count_call(
     context: &BatchContext,
-    call: &ResolvedCall,
+    call: &Call,
     status: ToolStatus,
     duration: Duration,
     detail: Option<&ToolDetail>,
 ) {
-    let metrics = &context.parts.metrics;
-    let label = label(&context.parts, call);
+    let metrics = &context.services.metrics;
+    let label = label(&context.services.sources, call);
     metrics.tool_finished(label, status, duration);
     tracing::info!(
         tool = shown(&call.call.name),
@@ -62,7 +54,7 @@ pub(super) fn count_call(
 }
 
 /// Identifies a call, with its arguments.
-pub(super) fn calling(context: &BatchContext, call: &ResolvedCall) -> Calling {
+pub(super) fn calling(context: &BatchContext, call: &Call) -> Calling {
     Calling {
         arguments: call.call.arguments.clone(),
         ..calling_without_arguments(context, call)
@@ -70,7 +62,7 @@ pub(super) fn calling(context: &BatchContext, call: &ResolvedCall) -> Calling {
 }
 
 /// Identifies the call that live output belongs to. The arguments are left out because they may be large.
-pub(super) fn calling_without_arguments(context: &BatchContext, call: &ResolvedCall) -> Calling {
+pub(super) fn calling_without_arguments(context: &BatchContext, call: &Call) -> Calling {
     Calling {
         round: context.call.round,
         name: call.call.name.clone(),
@@ -105,15 +97,6 @@ pub(super) fn fill_blank(text: &mut String, has_images: bool) -> bool {
         *text = if has_images { NO_TEXT } else { NO_OUTPUT }.to_owned();
     }
     is_blank
-}
-
-/// The result for the model of a call that was cancelled, which had started or not.
-pub(super) fn cancelled_text(started: bool, read_only: bool) -> &'static str {
-    match (started, read_only) {
-        (false, _) => CANCELLED_BEFORE,
-        (true, true) => CANCELLED_READ,
-        (true, false) => CANCELLED,
-    }
 }
 
 /// A duration in milliseconds.

@@ -3,18 +3,54 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use tokio_util::task::TaskTracker;
+
+use super::super::AgentError;
+use super::super::call::Call;
 use super::super::contents::named_in;
 use super::super::inputs::{InputFiles, has_files};
+use super::super::parked::ParkedTurn;
 use super::super::turn::TurnRequest;
-use super::super::{AgentError, AgentParts};
-use super::{Conversation, RunSession, delete_fork, is_long};
+use super::join::{adds_nothing, join, open_results, sources, take_parked};
+use super::{Conversation, RunSession, delete_fork};
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
-use crate::polling::block_in_place_if;
 use crate::session::{
-    Change, IdOrigin, Lease, StoredMessage, StoredSession, WaitingTurn, interrupted_results, merge,
+    Change, IdOrigin, Lease, SessionMode, Sessions, StoredMessage, StoredSession, WaitingTurn,
+    merge,
 };
+
+/// What conversations are opened with.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct OpenContext<'a> {
+    pub(in super::super) sessions: &'a Sessions,
+    /// Owns the tasks of session writes.
+    pub(in super::super) tasks: &'a TaskTracker,
+    /// The files of the request's messages.
+    pub(in super::super) inputs: InputFiles<'a>,
+}
+
+/// A conversation that was opened.
+#[derive(Debug)]
+pub(in super::super) struct OpenedTurn {
+    /// None without a session.
+    pub(in super::super) conversation: Option<Conversation>,
+    /// The messages of the next model call.
+    pub(in super::super) history: Vec<Message>,
+    /// The turn that goes on. Its batch follows the history.
+    pub(in super::super) parked: Option<ParkedTurn>,
+}
+
+impl OpenedTurn {
+    fn new(conversation: Option<Conversation>, history: Vec<Message>) -> Self {
+        Self {
+            conversation,
+            history,
+            parked: None,
+        }
+    }
+}
 
 /// A session that a run has leased.
 struct LeasedSession {
@@ -30,13 +66,13 @@ struct LeasedSession {
 impl LeasedSession {
     /// A session that nothing is stored of.
     async fn new(
-        parts: &AgentParts,
+        sessions: &Sessions,
         owner: &Owner,
         id: SessionId,
         id_origin: IdOrigin,
     ) -> Result<Self, AgentError> {
         Ok(Self {
-            lease: Arc::new(parts.sessions.lease(owner, &id).await?),
+            lease: Arc::new(sessions.lease(owner, &id).await?),
             id,
             found: None,
             id_origin,
@@ -46,14 +82,14 @@ impl LeasedSession {
 
     /// A session with what is stored of it.
     async fn load(
-        parts: &AgentParts,
+        sessions: &Sessions,
         owner: &Owner,
         id: SessionId,
         id_origin: IdOrigin,
     ) -> Result<Self, AgentError> {
-        let leased = Self::new(parts, owner, id, id_origin).await?;
+        let leased = Self::new(sessions, owner, id, id_origin).await?;
         Ok(Self {
-            found: parts.sessions.store.load(owner, &leased.id).await?,
+            found: sessions.store.load(owner, &leased.id).await?,
             ..leased
         })
     }
@@ -67,66 +103,58 @@ impl LeasedSession {
 impl Conversation {
     /// Finds and leases the session of a request, and joins the request's messages to its history.
     ///
-    /// Returns the conversation and the history. Without a session there is no conversation, and the history is the
-    /// request's messages.
+    /// Without a session there is no conversation, and the history is the request's messages.
     ///
     /// # Errors
     /// When a file of the messages cannot be used, the session is busy or the store fails.
     pub(in super::super) async fn open(
-        parts: &Arc<AgentParts>,
+        context: OpenContext<'_>,
         request: &mut TurnRequest,
         run: &RunId,
-    ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
-        let (mut conversation, history) = Self::open_session(parts, request).await?;
-        if let Some(conversation) = &mut conversation {
+    ) -> Result<OpenedTurn, AgentError> {
+        let mut opened = Self::open_session(context, request).await?;
+        if let Some(conversation) = &mut opened.conversation {
             conversation.run = Some(run.clone());
         }
-        Ok((conversation, history))
+        Ok(opened)
     }
 
     async fn open_session(
-        parts: &Arc<AgentParts>,
+        context: OpenContext<'_>,
         request: &mut TurnRequest,
-    ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
+    ) -> Result<OpenedTurn, AgentError> {
+        let (sessions, inputs) = (context.sessions, context.inputs);
         let owner = request.caller.owner.clone();
         let incoming = std::mem::take(&mut request.messages);
-        let accept_unstored = |incoming| {
-            let files = InputFiles {
-                parts,
-                owner: &owner,
-                session: None,
-            };
-            files.accept(incoming)
-        };
         let pending_call = pending_call(&incoming).map(str::to_owned);
         let waiting = match &pending_call {
-            Some(call) => parts.sessions.waiting_turn(&owner, call).await,
+            Some(call) => sessions.waiting_turn(&owner, call).await,
             None => None,
         };
         if let Some(WaitingTurn::Unstored(waiting)) = waiting {
             // The waiting turn of an unstored session continues unstored, whatever this request says of `store`.
-            let incoming = accept_unstored(incoming).await?;
+            let incoming = inputs.accept(incoming).await?;
             let (mut conversation, history) =
-                Self::unstored(parts, request, waiting.session, incoming);
+                Self::unstored(context, request, waiting.session, incoming);
             conversation.attachment = waiting.attached;
             conversation.answered_call = pending_call;
-            return Ok((Some(conversation), history));
+            return Ok(OpenedTurn::new(Some(conversation), history));
         }
         let answers = std::mem::take(&mut request.answered_calls);
-        let (named, id_origin) = named_session(parts, request, &incoming, waiting);
+        let (named, id_origin) = named_session(sessions, request, &incoming, waiting);
         let has_tools = request.tools.has_server_tools();
         let session = match named {
             None if request.options.ephemeral || !(has_tools || request.options.keep) => None,
             None => {
                 let id = SessionId::fresh();
-                Some(LeasedSession::new(parts, &owner, id, id_origin).await?)
+                Some(LeasedSession::new(sessions, &owner, id, id_origin).await?)
             }
-            Some(id) => Some(LeasedSession::load(parts, &owner, id, id_origin).await?),
+            Some(id) => Some(LeasedSession::load(sessions, &owner, id, id_origin).await?),
         };
         let session = match (session, &request.options.previous) {
             (Some(session), Some(previous)) => {
                 let is_ephemeral = request.options.ephemeral;
-                let session = after(parts, session, previous, &incoming, is_ephemeral);
+                let session = after(sessions, session, previous, &incoming, is_ephemeral);
                 Some(session.await?)
             }
             (session, _) => session,
@@ -135,41 +163,44 @@ impl Conversation {
             && let Err(error) = holds_calls(session, answers)
         {
             if session.is_fork {
-                delete_fork(parts, &session.lease).await;
+                delete_fork(sessions, &session.lease).await;
             }
             return Err(error);
         }
         if request.options.ephemeral {
-            let stored = session.and_then(|session| session.found);
-            let incoming = accept_unstored(incoming).await?;
-            let (conversation, history) =
-                Self::unstored(parts, request, stored.unwrap_or_default(), incoming);
-            return Ok((Some(conversation), history));
+            let mut stored = session
+                .and_then(|session| session.found)
+                .unwrap_or_default();
+            if let Some(parked) = take_parked(&mut stored) {
+                let results = open_results(&stored, request, Some(parked));
+                stored.messages.extend(results);
+            }
+            let incoming = inputs.accept(incoming).await?;
+            let (conversation, history) = Self::unstored(context, request, stored, incoming);
+            return Ok(OpenedTurn::new(Some(conversation), history));
         }
         let keeps = has_tools || request.options.keep;
         let is_kept = |session: &LeasedSession| keeps || !session.is_new();
         let Some(session) = session.filter(is_kept) else {
-            return Ok((None, accept_unstored(incoming).await?));
+            return Ok(OpenedTurn::new(None, inputs.accept(incoming).await?));
         };
         let fork = session.is_fork.then(|| session.lease.clone());
-        match Self::stored(parts, request, session, incoming).await {
-            Ok((conversation, history)) => Ok((Some(conversation), history)),
-            Err(error) => {
-                if let Some(lease) = fork {
-                    delete_fork(parts, &lease).await;
-                }
-                Err(error)
-            }
+        let opened = Self::stored(context, request, session, incoming).await;
+        if opened.is_err()
+            && let Some(lease) = fork
+        {
+            delete_fork(sessions, &lease).await;
         }
+        opened
     }
 
     /// The conversation of a stored session, or of one that will be stored.
     async fn stored(
-        parts: &Arc<AgentParts>,
+        context: OpenContext<'_>,
         request: &TurnRequest,
         session: LeasedSession,
         incoming: Vec<Message>,
-    ) -> Result<(Self, Vec<Message>), AgentError> {
+    ) -> Result<OpenedTurn, AgentError> {
         let is_new = session.is_new();
         let LeasedSession {
             id,
@@ -181,24 +212,29 @@ impl Conversation {
         let owner = request.caller.owner.clone();
         let exists = found.is_some();
         let mut stored = found.unwrap_or_default();
-        let files = InputFiles {
-            parts,
-            owner: &owner,
-            session: Some(&id),
-        };
         let has_files = has_files(&incoming);
-        let incoming = files.accept(incoming).await?;
+        let incoming = context.inputs.of_session(&id).accept(incoming).await?;
         let used: Vec<FileId> = incoming.iter().flat_map(named_in).collect();
         // Inline files are stored for the session.
         let deferred = is_new && !has_files && !request.options.keep;
-        let is_read_only = |name: &str| request.tools.is_read_only(name);
-        let interrupted = interrupted_results(&stored, is_read_only);
+        let keeps_turn = stored.turn.is_some();
+        let parked = take_parked(&mut stored);
         let before = stored.messages.len();
-        stored.messages.extend(interrupted);
-        let (mut unsaved, history) = join(&stored, request, incoming);
+        let goes_on = parked.is_some() && adds_nothing(&stored, request, &incoming);
+        let (parked, (mut unsaved, mut history)) = match parked {
+            Some(parked) if goes_on => {
+                (Some(parked), join(&stored, SessionMode::Append, Vec::new()))
+            }
+            parked => {
+                stored
+                    .messages
+                    .extend(open_results(&stored, request, parked));
+                (None, join(&stored, request.options.session_mode, incoming))
+            }
+        };
         if !deferred {
             let existing = exists.then_some(&stored);
-            let size = parts.sessions.check_size(&owner, &id, existing, &unsaved);
+            let size = context.sessions.check_size(&owner, &id, existing, &unsaved);
             size.await?;
         }
         let session = RunSession::Stored {
@@ -206,7 +242,14 @@ impl Conversation {
             lease,
             deferred,
         };
-        let sources = sources(&stored, &unsaved);
+        let mut sources = sources(&stored, &unsaved);
+        let written_ahead = parked.as_ref().map(|turn| {
+            // The batch brings the message again, with the results.
+            let _asks_for_the_calls = history.pop();
+            let answers = turn.batch.calls.iter().filter_map(Call::answer);
+            sources.extend(answers.flat_map(|answer| answer.sources.clone()));
+            turn.batch.stored_message()
+        });
         if unsaved.keep > before {
             // The results of interrupted calls are stored with what follows them.
             let results = stored.messages.drain(before..unsaved.keep);
@@ -217,34 +260,40 @@ impl Conversation {
         let conversation = Self {
             is_unused_fork: is_fork,
             id_origin,
-            ..Self::new(parts, owner, session, unsaved, sources)
+            written_ahead,
+            keeps_turn,
+            ..Self::new(context, owner, session, unsaved, sources)
         };
-        Ok((conversation, history))
+        Ok(OpenedTurn {
+            parked,
+            ..OpenedTurn::new(Some(conversation), history)
+        })
     }
 
     fn unstored(
-        parts: &Arc<AgentParts>,
+        context: OpenContext<'_>,
         request: &TurnRequest,
         stored: StoredSession,
         incoming: Vec<Message>,
     ) -> (Self, Vec<Message>) {
-        let (unsaved, history) = join(&stored, request, incoming);
+        let (unsaved, history) = join(&stored, request.options.session_mode, incoming);
         let owner = request.caller.owner.clone();
         let sources = sources(&stored, &unsaved);
         let session = RunSession::Unstored(stored);
-        let conversation = Self::new(parts, owner, session, unsaved, sources);
+        let conversation = Self::new(context, owner, session, unsaved, sources);
         (conversation, history)
     }
 
     fn new(
-        parts: &Arc<AgentParts>,
+        context: OpenContext<'_>,
         owner: Owner,
         session: RunSession,
         unsaved: Change,
         sources: Vec<CitedSource>,
     ) -> Self {
         Self {
-            parts: parts.clone(),
+            sessions: context.sessions.clone(),
+            tasks: context.tasks.clone(),
             run: None,
             owner,
             session,
@@ -255,6 +304,7 @@ impl Conversation {
             answered_call: None,
             sources,
             written_ahead: None,
+            keeps_turn: false,
             is_unused_fork: false,
         }
     }
@@ -278,7 +328,7 @@ fn holds_calls(session: &LeasedSession, calls: Vec<String>) -> Result<(), AgentE
 
 /// The session that a request names or continues, and who chose its id.
 fn named_session(
-    parts: &AgentParts,
+    sessions: &Sessions,
     request: &TurnRequest,
     incoming: &[Message],
     waiting: Option<WaitingTurn>,
@@ -287,9 +337,7 @@ fn named_session(
     match (&options.session_id, &options.chat, waiting) {
         (Some(id), ..) => (Some(id.clone()), IdOrigin::Client),
         (None, Some(chat), _) => {
-            let id = parts
-                .sessions
-                .of_chat(&request.caller.owner, chat, incoming);
+            let id = sessions.of_chat(&request.caller.owner, chat, incoming);
             (Some(id), IdOrigin::Chat)
         }
         (None, None, Some(WaitingTurn::Stored(id))) => (Some(id), IdOrigin::Client),
@@ -303,7 +351,7 @@ fn named_session(
 /// else a fork. A turn without an answer that comes after it is left behind, too, unless the request repeats it. Of a turn
 /// that is not stored only the history is cut.
 async fn after(
-    parts: &AgentParts,
+    sessions: &Sessions,
     session: LeasedSession,
     previous: &RunId,
     incoming: &[Message],
@@ -343,12 +391,12 @@ async fn after(
     }
     let before = stored.instructions.len() + place + 1;
     let id = SessionId::fresh();
-    let store = &parts.sessions.store;
+    let store = &sessions.store;
     store.fork(session.lease.fence(), Some(before), &id).await?;
     let owner = session.lease.owner();
     Ok(LeasedSession {
         is_fork: true,
-        ..LeasedSession::load(parts, owner, id, IdOrigin::Client).await?
+        ..LeasedSession::load(sessions, owner, id, IdOrigin::Client).await?
     })
 }
 
@@ -359,38 +407,4 @@ fn pending_call(messages: &[Message]) -> Option<&str> {
         .rev()
         .find(|message| *message.role() == Role::Tool)?
         .tool_call_id()
-}
-
-fn join(
-    stored: &StoredSession,
-    request: &TurnRequest,
-    incoming: Vec<Message>,
-) -> (Change, Vec<Message>) {
-    let messages = stored.messages.len() + incoming.len();
-    let size = |message: &Message| message.json().len();
-    let bytes: usize = stored
-        .messages
-        .iter()
-        .map(|stored| size(&stored.message))
-        .sum();
-    let bytes = bytes + incoming.iter().map(size).sum::<usize>();
-    let (joined, history) = block_in_place_if(is_long(messages, bytes), || {
-        let joined = merge::plan(stored, incoming, request.options.session_mode);
-        let history = merge::history(stored, &joined);
-        (joined, history)
-    });
-    let change = Change {
-        instructions: joined.instructions,
-        keep: joined.keep,
-        append: joined.new.into_iter().map(StoredMessage::visible).collect(),
-        ..Change::default()
-    };
-    (change, history)
-}
-
-/// The sources of the stored tool results that the change keeps.
-fn sources(stored: &StoredSession, change: &Change) -> Vec<CitedSource> {
-    let kept = stored.messages.iter().take(change.keep);
-    kept.flat_map(|stored| stored.sources.iter().cloned())
-        .collect()
 }

@@ -32,15 +32,24 @@ impl Run {
                 false => Vec::new(),
             },
             Phase::Batch(mut batch) => {
+                if !has_reader && batch.outlives_process() {
+                    batch.cancel_started();
+                    self.ready.extend(batch.take_events());
+                    self.turn.turn_bytes = batch.turn_bytes();
+                    if self.keep_turn(batch.open()).await {
+                        return self.end_kept(reason);
+                    }
+                }
                 batch.cancel();
                 self.ready.extend(batch.take_events());
                 // Counts the round; what would follow it does not matter any more.
-                let _next = self.machine.after_batch(&batch.outcomes());
+                let _next = self.turn.machine.after_batch(&batch.outcomes());
                 let finished = batch.finish();
                 self.queue_events(finished.buffered);
-                finished.messages
+                finished.results.messages
             }
-            Phase::Failed(_) | Phase::Over => return Ok(()),
+            // A turn that was kept stays so.
+            Phase::Parked(_) | Phase::Failed(_) | Phase::Over => return Ok(()),
         };
         if has_reader {
             return self.finish(StopReason::Cancelled, end).await;

@@ -1,8 +1,10 @@
 //! The end of a run: the last events, the last messages, and what is stored.
 
+use http::HeaderMap;
+
 use super::super::AgentError;
 use super::super::batch::millis;
-use super::super::calls::ResolvedCall;
+use super::super::call::Call;
 use super::super::citations;
 use super::super::conversation::WriteFailure;
 use super::super::event::{AgentEvent, Notice, Outcome, RoundCall, RoundEnd};
@@ -25,6 +27,14 @@ impl Drop for Run {
 }
 
 impl Run {
+    /// Queues the start of the answer, and what the client is told before the first model call.
+    pub(super) fn queue_start(&mut self, headers: HeaderMap) {
+        self.started_queued = true;
+        self.ready.push_back(AgentEvent::Started { headers });
+        let at_start = std::mem::take(&mut self.request.notices);
+        at_start.into_iter().for_each(|notice| self.notify(notice));
+    }
+
     /// Queues buffered events of a round whose text is complete.
     pub(super) fn queue_events(&mut self, buffered: Vec<AgentEvent>) {
         for event in buffered {
@@ -83,7 +93,7 @@ impl Run {
     pub(super) fn unrun_messages(
         &mut self,
         reply: &ModelReply,
-        resolved: &[ResolvedCall],
+        resolved: &[Call],
         text: &str,
     ) -> Vec<StoredMessage> {
         self.answer_text.end_round(&reply.text);
@@ -115,6 +125,12 @@ impl Run {
     ) -> Result<(), AgentError> {
         let ids: Vec<String> = client_calls.iter().map(|call| call.id.clone()).collect();
         self.store(end, ids).await;
+        self.end(reason, client_calls);
+        Ok(())
+    }
+
+    /// Ends the turn, of which everything is stored.
+    pub(super) fn end(&mut self, reason: StopReason, client_calls: Vec<ToolCall>) {
         if let Some(conversation) = &self.conversation {
             conversation.detach_answered();
         }
@@ -128,8 +144,8 @@ impl Run {
             client_calls,
             usage: self.usage.clone(),
             usage_by_round: std::mem::take(&mut self.usage_by_round),
-            rounds: self.machine.rounds(),
-            model_calls: self.machine.model_calls(),
+            rounds: self.turn.machine.rounds(),
+            model_calls: self.turn.machine.model_calls(),
             session_id: self.session_id().cloned(),
             notices: self.notices.clone(),
             waited: self.waited,
@@ -138,7 +154,6 @@ impl Run {
         self.ready
             .push_back(AgentEvent::Finished(Box::new(outcome)));
         self.phase = Phase::Over;
-        Ok(())
     }
 
     /// Stores the last messages of the turn and waits until they are written. A failure becomes a notice.
@@ -232,11 +247,14 @@ impl Run {
     fn note_missing_files(&mut self, reason: StopReason) {
         let wanted = self.request.wanted.iter();
         let missing: Vec<String> = wanted
-            .filter(|path| !self.produced.contains(*path))
+            .filter(|path| !self.turn.produced.contains(*path))
             .map(|path| format!("'{path}'"))
             .collect();
-        // With client calls the turn continues, and the files can still be made.
-        let goes_on = matches!(reason, StopReason::ClientTools | StopReason::Cancelled);
+        // The turn continues, and the files can still be made.
+        let goes_on = matches!(
+            reason,
+            StopReason::ClientTools | StopReason::ApprovalRequired | StopReason::Cancelled
+        );
         if !missing.is_empty() && !goes_on {
             let message = format!(
                 "the turn ended without these files of 'files': {}",
@@ -273,7 +291,7 @@ impl Run {
             return;
         }
         let metrics = &self.parts.metrics;
-        metrics.turn_ended(self.machine.rounds(), end.as_str());
+        metrics.turn_ended(self.turn.machine.rounds(), end.as_str());
         // The last wait of a cancelled turn was not measured.
         if end != TurnEnd::Cancelled {
             metrics.turn_overhead(self.own_time());
@@ -285,7 +303,7 @@ impl Run {
     fn log_turn(&self, end: TurnEnd) {
         let caller = &self.request.caller;
         caller.record.update(|figures| {
-            figures.rounds = Some(self.machine.rounds());
+            figures.rounds = Some(self.turn.machine.rounds());
             figures.stop_reason = Some(end.as_str());
         });
         if !tracing::enabled!(tracing::Level::INFO) {
@@ -300,8 +318,8 @@ impl Run {
             upstream = figures.upstream.as_deref(),
             input_tokens = figures.input_tokens,
             output_tokens = figures.output_tokens,
-            rounds = self.machine.rounds(),
-            model_calls = self.machine.model_calls(),
+            rounds = self.turn.machine.rounds(),
+            model_calls = self.turn.machine.model_calls(),
             ms = millis(self.started.elapsed()),
             own_ms = millis(self.own_time()),
             stop_reason = end.as_str(),
@@ -328,7 +346,7 @@ impl Run {
             caller.record.update(|figures| {
                 figures.input_tokens = Some(figures.input_tokens.unwrap_or(0) + prompt);
                 figures.output_tokens = Some(figures.output_tokens.unwrap_or(0) + completion);
-                figures.rounds = Some(self.machine.rounds());
+                figures.rounds = Some(self.turn.machine.rounds());
             });
             match &mut self.usage {
                 Some(sum) => sum.add(usage),
@@ -337,7 +355,7 @@ impl Run {
         }
         let written = reply.usage.as_ref().map(Usage::completion_tokens);
         let written = written.unwrap_or_else(|| estimated_output(reply));
-        self.output_tokens = self.output_tokens.saturating_add(written);
+        self.turn.output_tokens = self.turn.output_tokens.saturating_add(written);
         self.usage_by_round.push(reply.usage.clone());
         let reported = reply.usage.as_ref().map(Usage::total_tokens);
         match reported.filter(|tokens| *tokens > 0) {
@@ -351,7 +369,7 @@ impl Run {
 fn finish_reason(reason: StopReason, last: FinishReason) -> FinishReason {
     match (reason, last) {
         (StopReason::ClientTools, _) => FinishReason::ToolCalls,
-        (StopReason::Cancelled, _) => FinishReason::Stop,
+        (StopReason::Cancelled | StopReason::ApprovalRequired, _) => FinishReason::Stop,
         (StopReason::Length, _) => FinishReason::Length,
         (StopReason::ContentFilter, _) => FinishReason::ContentFilter,
         (_, FinishReason::Length) if reason != StopReason::TerminatedByTool => FinishReason::Length,

@@ -68,7 +68,7 @@ impl Run {
 
     /// The tokens of a model call whose upstream reports none, if a limit needs them.
     pub(super) fn estimated_tokens(&mut self, reply: &ModelReply) -> u64 {
-        if self.request.options.limits.max_total_tokens.is_none() {
+        if self.turn.limits.max_total_tokens.is_none() {
             return 0;
         }
         self.notify(Notice {
@@ -84,7 +84,7 @@ impl Run {
     pub(super) fn unanswered_sentence(&self, reason: StopReason) -> Option<String> {
         let cause = match (reason.limit(), reason) {
             (Some(limit), _) => format!("it reached {limit}"),
-            (None, StopReason::Completed) if self.machine.forbids_calls() => {
+            (None, StopReason::Completed) if self.turn.machine.forbids_calls() => {
                 "'tool_choice' forbids calls of tools, and the model wrote no text".to_owned()
             }
             (None, _) => return None,

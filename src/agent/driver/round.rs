@@ -1,11 +1,10 @@
-//! One round of a run: the model call, the decision about its answer, and the batch.
+//! One round of a run: the model call, and the decision about its answer.
 
 use std::time::Instant;
 
-use super::super::batch::{Batch, BatchContext};
-use super::super::calls::{CallEffect, ResolvedCall, Resolver};
-use super::super::event::{AgentEvent, Notice, RoundCall};
-use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
+use super::super::call::{Call, Resolver};
+use super::super::event::Notice;
+use super::super::machine::{AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
 use super::super::model_call::{ActiveModelCall, ModelAnswer, ModelCallContext};
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
@@ -45,7 +44,7 @@ impl Run {
         if output_left == Some(0) {
             return self.stop_at_limit(StopReason::Length).await;
         }
-        let offer = match self.machine.before_model_call(self.started.elapsed()) {
+        let offer = match self.turn.machine.before_model_call(self.age()) {
             BeforeModelCall::Call(offer) => offer,
             BeforeModelCall::Finish(reason) => return self.stop_at_limit(reason).await,
             BeforeModelCall::Fail(reason) => {
@@ -57,15 +56,20 @@ impl Run {
             self.limit_notice(reason);
         }
         self.last_buffered.clear();
-        if self.machine.rounds() > 0 {
-            let sources = self.parts.sources.snapshot_for(&self.request.caller.owner);
+        if self.turn.machine.rounds() > 0 {
+            let sources = self
+                .parts
+                .tools
+                .sources
+                .snapshot_for(&self.request.caller.owner);
             self.request.tools.follow(&sources);
         }
         let opened = loop {
             let call = self.model_call(offer, output_left);
             let waiting_since = Instant::now();
             let mut context = ModelCallContext {
-                parts: &self.parts,
+                router: &self.parts.router,
+                metrics: &self.parts.metrics,
                 request: &self.request,
                 prompt: &mut self.prompt,
             };
@@ -83,12 +87,7 @@ impl Run {
         };
         let (call, notices) = opened?;
         if !self.started_queued {
-            self.started_queued = true;
-            self.ready.push_back(AgentEvent::Started {
-                headers: call.headers(),
-            });
-            let at_start = std::mem::take(&mut self.request.notices);
-            at_start.into_iter().for_each(|notice| self.notify(notice));
+            self.queue_start(call.headers());
         }
         notices.into_iter().for_each(|notice| self.notify(notice));
         self.answer_text.begin_round();
@@ -116,8 +115,8 @@ impl Run {
 
     /// How many tokens the model may still write, if that is limited.
     fn output_left(&self) -> Option<u64> {
-        let most = self.request.options.limits.max_output_tokens?;
-        Some(most.saturating_sub(self.output_tokens))
+        let most = self.turn.limits.max_output_tokens?;
+        Some(most.saturating_sub(self.turn.output_tokens))
     }
 
     fn model_call(&self, offer: Offer, output_left: Option<u64>) -> ModelCall {
@@ -182,21 +181,9 @@ impl Run {
         } = answer;
         let tokens = self.count_answer(&reply, upstream.name());
         self.finish_reason = reply.finish;
-        let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
-            .into_iter()
-            .map(|assembled| assembled.call)
-            .collect();
-        let bytes: usize = model_calls.iter().map(|call| call.arguments.len()).sum();
-        // Repair and validation are bounded for each call. Many or large calls together may still take long.
-        let long = model_calls.len() > MANY_CALLS || bytes > LARGE_ARGUMENTS;
-        let resolver = Resolver {
-            tools: &self.request.tools,
-            gate: &self.parts.gate,
-            cut_off: reply.finish == FinishReason::Length,
-        };
-        let resolved = block_in_place_if(long, || resolver.resolve(model_calls));
+        let resolved = self.resolve(&mut reply);
         let facts: Vec<_> = resolved.iter().map(|call| call.facts).collect();
-        let after = self.machine.after_model_call(&ReplyFacts {
+        let after = self.turn.machine.after_model_call(&ReplyFacts {
             finish: &reply.finish,
             tokens,
             calls: &facts,
@@ -231,7 +218,7 @@ impl Run {
             }
             AfterModelCall::Fail(reason) => {
                 // A turn that fails in its first round stores nothing.
-                if self.machine.round() > 0 {
+                if self.turn.machine.round() > 0 {
                     let end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
                     self.store(end, Vec::new()).await;
                 }
@@ -244,13 +231,31 @@ impl Run {
                 self.finish(StopReason::Cancelled, end).await
             }
             AfterModelCall::Batch(decisions) => {
-                let hands_over = |one: &CallDecision| *one == CallDecision::HandOver;
-                if decisions.iter().all(hands_over) {
+                let calls = decided(resolved, decisions);
+                if calls.iter().all(Call::is_of_client) {
                     buffered.extend(of_message);
                 }
-                self.start_batch(reply, buffered, resolved, decisions).await
+                self.start_batch(&reply, buffered, calls).await;
+                Ok(())
             }
         }
+    }
+
+    /// Takes the calls out of a reply, with all that is known about them.
+    fn resolve(&self, reply: &mut ModelReply) -> Vec<Call> {
+        let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
+            .into_iter()
+            .map(|assembled| assembled.call)
+            .collect();
+        let bytes: usize = model_calls.iter().map(|call| call.arguments.len()).sum();
+        // Repair and validation are bounded for each call. Many or large calls together may still take long.
+        let long = model_calls.len() > MANY_CALLS || bytes > LARGE_ARGUMENTS;
+        let resolver = Resolver {
+            tools: &self.request.tools,
+            gate: &self.parts.tools.gate,
+            cut_off: reply.finish == FinishReason::Length,
+        };
+        block_in_place_if(long, || resolver.resolve(model_calls))
     }
 
     /// Says it if the model called no tool although it had to.
@@ -274,124 +279,12 @@ impl Run {
         let learned = self.parts.router.learned();
         learned.learn(quirk, upstream, &self.request.model);
     }
-
-    async fn start_batch(
-        &mut self,
-        reply: ModelReply,
-        buffered: Vec<AgentEvent>,
-        resolved: Vec<ResolvedCall>,
-        mut decisions: Vec<CallDecision>,
-    ) -> Result<(), AgentError> {
-        let buffered = self.end_round(&reply.text, buffered);
-        let calls = resolved.iter().zip(&decisions);
-        self.report_round_end(Some(calls.filter_map(in_round).collect()));
-        self.write_calls(&reply, &resolved, &mut decisions).await;
-        let session_id = self.session_id().cloned();
-        let context = BatchContext::new(
-            &self.parts,
-            &self.request,
-            session_id,
-            &self.turn_env,
-            &self.machine,
-        )
-        .with_turn_bytes(std::mem::take(&mut self.turn_bytes))
-        .until(self.started, self.request.options.limits.max_duration);
-        self.phase = Phase::Batch(Box::new(Batch::start(
-            context, reply, buffered, resolved, decisions,
-        )));
-        Ok(())
-    }
-
-    /// Stores the calls before they run, if one of them may have an effect: a crash does not undo it. A call that cannot
-    /// be stored is not run.
-    async fn write_calls(
-        &mut self,
-        reply: &ModelReply,
-        resolved: &[ResolvedCall],
-        decisions: &mut [CallDecision],
-    ) {
-        // The rounds before come first.
-        self.finish_write().await;
-        let runs = |(call, decision): (&ResolvedCall, &CallDecision)| {
-            (*decision == CallDecision::Run)
-                .then(|| call.effect())
-                .flatten()
-        };
-        let effects: Vec<_> = resolved.iter().zip(&*decisions).map(runs).collect();
-        if !effects.iter().any(Option::is_some) {
-            return;
-        }
-        let may_change = |effect: &Option<CallEffect>| *effect == Some(CallEffect::MayChange);
-        self.control.note_calls(effects.iter().any(may_change));
-        let Some(conversation) = &mut self.conversation else {
-            return;
-        };
-        conversation.keep();
-        if !effects.iter().any(may_change) {
-            return;
-        }
-        let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
-        let message = transcript::assistant(reply, &calls);
-        let hidden = !decisions
-            .iter()
-            .all(|decision| *decision == CallDecision::HandOver);
-        let message = StoredMessage {
-            hidden,
-            ..StoredMessage::visible(message)
-        };
-        let Err(failure) = conversation.write_ahead(message).await else {
-            return;
-        };
-        self.write_failed(failure);
-        let refused = decisions.iter_mut().zip(&effects);
-        for (decision, _) in refused.filter(|(_, effect)| may_change(effect)) {
-            *decision = CallDecision::Unwritten;
-        }
-    }
-
-    /// Ends the batch: adds its results to the messages, and continues the loop or ends the turn.
-    pub(super) async fn end_batch(&mut self) -> Result<(), AgentError> {
-        let Phase::Batch(batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
-            return Ok(());
-        };
-        let next = self.machine.after_batch(&batch.outcomes());
-        let finished = batch.finish();
-        self.turn_bytes = finished.turn_bytes;
-        let round = finished.messages.iter().map(|one| one.message.clone());
-        self.prompt.push_round(round.collect(), finished.images);
-        match next {
-            AfterBatch::Continue if self.control.stops_after_round() => {
-                self.queue_events(finished.buffered);
-                self.finish(StopReason::Cancelled, finished.messages).await
-            }
-            AfterBatch::Continue => {
-                self.last_buffered = finished.buffered;
-                self.push(finished.messages);
-                if let Some(conversation) = &mut self.conversation {
-                    conversation.save(Vec::new());
-                }
-                self.phase = Phase::BeforeModelCall;
-                Ok(())
-            }
-            AfterBatch::Finish(reason) => {
-                self.queue_events(finished.buffered);
-                if reason == StopReason::TerminatedByTool && self.answer_text.round_is_empty() {
-                    self.add_text(finished.contents.join("\n\n"));
-                }
-                self.finish_with_calls(reason, finished.messages, finished.client_calls)
-                    .await
-            }
-        }
-    }
 }
 
-/// A call of a round as the client sees it; `None` if it does not.
-fn in_round((call, decision): (&ResolvedCall, &CallDecision)) -> Option<RoundCall> {
-    let is_of_client = *decision == CallDecision::HandOver;
-    (is_of_client || call.shown()).then(|| RoundCall {
-        id: call.call.id.clone(),
-        name: call.call.name.clone(),
-        kind: call.call.kind,
-        is_of_client,
-    })
+/// The calls with what was decided about them.
+fn decided(mut calls: Vec<Call>, decisions: Vec<CallDecision>) -> Vec<Call> {
+    for (call, decision) in calls.iter_mut().zip(decisions) {
+        call.decision = decision;
+    }
+    calls
 }

@@ -43,9 +43,9 @@ impl InputFiles<'_> {
         for (index, message) in messages.iter().enumerate() {
             self.check_images(index, message).await?;
         }
-        let sources = self.parts.sources.snapshot();
+        let sources = self.sources.snapshot();
         let keeps = sources.tool_for(Capability::Code).is_some();
-        let mut budget = self.parts.downloads.budget();
+        let mut budget = self.downloads.budget();
         let mut accepted = Vec::with_capacity(messages.len());
         for (message_index, message) in messages.into_iter().enumerate() {
             let Some(mut parts) = parts_of(&message) else {
@@ -149,11 +149,7 @@ impl InputFiles<'_> {
             form: remote.form,
             member: FileMember::Url,
         };
-        let found = self
-            .parts
-            .downloads
-            .get(self.owner, &remote.url, budget)
-            .await;
+        let found = self.downloads.get(self.owner, &remote.url, budget).await;
         let found = found.map_err(|error| InputFileError {
             position: position.clone(),
             problem: InputFileProblem::Download {
@@ -198,7 +194,7 @@ impl InputFiles<'_> {
             let position = received.position.clone();
             Err(AgentError::from(InputFileError { position, problem }))
         };
-        let limits = self.parts.sessions.files.limits();
+        let limits = self.files.limits();
         let limit = limits.max_file_bytes.min(limits.max_total_bytes);
         if received.content.len() as u64 > limit {
             return refuse(InputFileProblem::TooLarge { limit });
@@ -215,11 +211,9 @@ impl InputFiles<'_> {
             tool: None,
             round: None,
         };
-        let stored =
-            self.parts
-                .sessions
-                .files
-                .put_inline(self.owner, file, received.content.clone());
+        let stored = self
+            .files
+            .put_inline(self.owner, file, received.content.clone());
         match stored.await {
             Ok(stored) => Ok(Some(stored)),
             Err(FileError::TooLarge { limit }) => refuse(InputFileProblem::TooLarge { limit }),

@@ -82,7 +82,7 @@ impl InputFiles<'_> {
 
     /// A stored file; `None` if it cannot be found.
     async fn look_up(&self, id: &FileId) -> Option<StoredFile> {
-        match self.parts.sessions.files.get(self.owner, id).await {
+        match self.files.get(self.owner, id).await {
             Ok(stored) => Some(stored),
             Err(FileError::NotFound) => None,
             Err(error) => {
@@ -115,7 +115,7 @@ impl InputFiles<'_> {
             return Some(location_part(input));
         }
         let written = async {
-            let mut draft = self.parts.sessions.files.draft().await?;
+            let mut draft = self.files.draft().await?;
             draft.write(&content).await?;
             let stored = draft.flush().await?;
             Ok::<_, FileError>((draft, stored))
@@ -144,13 +144,7 @@ impl InputFiles<'_> {
     /// list already.
     async fn add_of_session(&self, found: &mut FoundFiles) {
         let Some(session) = self.session else { return };
-        match self
-            .parts
-            .sessions
-            .files
-            .of_session(self.owner, session)
-            .await
-        {
+        match self.files.of_session(self.owner, session).await {
             Ok(files) => {
                 let (produced, uploaded): (Vec<_>, Vec<_>) = files
                     .into_iter()

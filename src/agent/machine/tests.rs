@@ -1,5 +1,7 @@
 //! The decisions, table by table.
 
+use proptest::prelude::*;
+
 use super::super::options::TurnLimits;
 use super::super::policy::TurnRules;
 use super::super::policy::repeat::{AnsweredCall, CallSignature, ResultDigest};
@@ -378,5 +380,32 @@ fn a_turn_that_may_make_no_calls_is_asked_once_more_without_tools() {
         let after = machine.after_model_call(&silent);
         assert_eq!(after, AfterModelCall::Finish(StopReason::Completed));
         assert_eq!((machine.rounds(), machine.model_calls()), (0, 2));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_machine_that_was_stored_decides_the_same(
+        rounds in prop::collection::vec(prop::collection::vec(0..3_u8, 1..4), 0..12),
+    ) {
+        let new = || machine(|rules| {
+            rules.max_rounds = 8;
+            rules.limits.max_tool_calls = Some(12);
+            rules.limits.max_total_tokens = Some(60);
+        });
+        let (mut kept, mut stored) = (new(), new());
+        for numbers in rounds {
+            let text = serde_json::to_string(&stored).unwrap();
+            stored = serde_json::from_str(&text).unwrap();
+            let before = [&mut kept, &mut stored].map(|one| one.before_model_call(Duration::ZERO));
+            prop_assert_eq!(before[0], before[1]);
+            let calls: Vec<CallFacts> = numbers.iter().map(|number| call(&number.to_string())).collect();
+            let reply = ReplyFacts { tokens: 7, ..asking(&calls) };
+            let after = [&mut kept, &mut stored].map(|one| one.after_model_call(&reply));
+            prop_assert_eq!(&after[0], &after[1]);
+            let AfterModelCall::Batch(decisions) = &after[0] else { break };
+            let outcomes = outcomes(&calls, decisions);
+            prop_assert_eq!(kept.after_batch(&outcomes), stored.after_batch(&outcomes));
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::options::TurnLimits;
+use serde::{Deserialize, Serialize};
+
+use super::super::limits::TurnLimits;
 use super::super::stop::StopReason;
 
 /// The limits of one turn, and what is spent of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Budget {
     max_rounds: u32,
     limits: TurnLimits,

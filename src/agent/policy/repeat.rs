@@ -1,13 +1,16 @@
 //! The guard against a model that makes the same call again and again while nothing changes.
 //!
 //! It looks at the last [`WINDOW`] answered calls of the turn. A call is held back if enough of them were the same call
-//! with one and the same result, and no other tool has made progress since. What is remembered of a call are hashes.
+//! with one and the same result, and no other tool has made progress since. What is remembered of a call are hashes. Those
+//! of a turn that another version of the program goes on with may differ, and the guard then holds back less.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::tools::ToolOutput;
 
 /// Number of the answered calls that the guard looks at.
@@ -22,14 +25,14 @@ const SAMPLES: usize = 64;
 const SAMPLE_BYTES: usize = 1024;
 
 /// A hash of a call's tool and arguments. The order of keys and the difference between `1` and `1.0` do not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallSignature {
     tool: u64,
     arguments: u64,
 }
 
 /// A hash of everything that a call brought: text, images, frames and files. Of a large image or file samples count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct ResultDigest(u64);
 
 /// A call that the model has an answer to.
@@ -44,7 +47,7 @@ pub struct AnsweredCall {
 }
 
 /// Watches the calls of one turn.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RepeatGuard {
     /// Which identical call is held back; none if 0.
     threshold: usize,
@@ -55,7 +58,7 @@ pub struct RepeatGuard {
     suppressed_batches: u32,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct PastCall {
     call: CallSignature,
     result: ResultDigest,
@@ -79,6 +82,12 @@ impl CallSignature {
 }
 
 impl ResultDigest {
+    /// As [`Self::of`], without blocking other requests if the text is long.
+    pub fn of_whole(output: &ToolOutput) -> Self {
+        let long = output.content.len() > LONG_BYTES;
+        block_in_place_if(long, || Self::of(output))
+    }
+
     /// The digest of a result before anything of it is shortened or stored.
     pub fn of(output: &ToolOutput) -> Self {
         Self(hash(|hasher| {

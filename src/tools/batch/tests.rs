@@ -96,6 +96,7 @@ fn calls(tool: FakeTool, waits: &[u64]) -> Vec<BatchCall> {
             .collect(),
         call_id: format!("call_{index}"),
         started: Arc::default(),
+        announced: false,
     };
     waits.iter().enumerate().map(call).collect()
 }
@@ -136,6 +137,7 @@ async fn outcome(calls: Vec<BatchCall>, limits: BatchLimits) -> Vec<(usize, Stri
 
 fn shown(event: BatchEvent) -> (usize, String) {
     match event {
+        BatchEvent::Starting { index, .. } => (index, "starts".to_owned()),
         BatchEvent::Waiting { index, wait } => (index, format!("waits for {}", wait.id)),
         BatchEvent::Refused { index, refusal } => {
             let (status, text) = (refusal.status.as_str(), refusal.text);

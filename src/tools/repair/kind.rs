@@ -1,7 +1,10 @@
 //! The kinds of repairs: their names on the wire and in metrics, and what the model is told of them.
 
+use serde::{Deserialize, Serialize};
+
 /// A kind of repair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Repair {
     /// The name of a tool that does not exist became the one that it surely means.
     NameMatched,

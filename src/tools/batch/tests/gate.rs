@@ -3,11 +3,10 @@
 use super::*;
 use crate::tools::gate::Permission;
 
-/// Lets the first call wait for 60 s, and says so.
+/// Takes 60 s for the first call.
 fn slow_for_the_first() -> Arc<Gate> {
-    Gate::scripted(|call_id, wait| async move {
+    Gate::scripted(|call_id, _| async move {
         if call_id == "call_0" {
-            wait.send(GateWait { id: call_id }).await;
             sleep(seconds(60)).await;
         }
         Verdict::Run
@@ -26,12 +25,11 @@ async fn outcome_at(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_takes_no_slot_and_none_of_the_tools_time() {
+async fn a_call_at_the_gate_takes_no_slot_and_none_of_the_tools_time() {
     let started = Arc::default();
     let batch = calls(sleeper(&started), &[2, 1, 1]);
     let events = outcome_at(slow_for_the_first(), batch, parallel(1)).await;
     let expected = [
-        (0, "waits for call_0"),
         (1, "ok after 1: call_1"),
         (2, "ok after 1: call_2"),
         (0, "ok after 2: call_0"),
@@ -42,17 +40,22 @@ async fn a_call_that_waits_takes_no_slot_and_none_of_the_tools_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_sequential_batch_the_calls_behind_one_that_waits_wait_too() {
-    let started = Arc::default();
-    let mut tool = sleeper(&started);
-    tool.policy.sequential = true;
-    let events = outcome_at(slow_for_the_first(), calls(tool, &[1, 1]), parallel(8)).await;
-    let expected = [
-        (0, "waits for call_0"),
-        (0, "ok after 1: call_0"),
-        (1, "ok after 1: call_1"),
-    ];
-    assert_eq!(events, owned(&expected));
+async fn a_call_that_waits_for_a_decision_ends_and_holds_no_other_up() {
+    for sequential in [false, true] {
+        let started = Arc::default();
+        let mut tool = sleeper(&started);
+        tool.policy.sequential = sequential;
+        let gate = Gate::scripted(|call_id, _| async move {
+            match &*call_id {
+                "call_0" => Verdict::Wait(GateWait { id: call_id }),
+                _ => Verdict::Run,
+            }
+        });
+        let events = outcome_at(gate, calls(tool, &[1, 1]), parallel(8)).await;
+        let expected = [(0, "waits for call_0"), (1, "ok after 1: call_1")];
+        assert_eq!(events, owned(&expected));
+        assert_eq!(started.lock().len(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +105,7 @@ async fn the_deadline_cancels_a_call_that_waits_at_the_gate() {
     let batch = calls(sleeper(&started), &[1]);
     let events = outcome_at(slow_for_the_first(), batch, limits).await;
     let cancelled = format!("cancelled: {NOT_STARTED_TEXT}");
-    let expected = [(0, "waits for call_0"), (0, cancelled.as_str())];
+    let expected = [(0, cancelled.as_str())];
     assert_eq!(events, owned(&expected));
     assert_eq!(begin.elapsed(), seconds(5));
     assert!(started.lock().is_empty());
@@ -139,4 +142,38 @@ async fn the_gate_refuses_what_is_not_permitted() {
     let text = "denied: The tool 't' is not permitted here. Answer without it.";
     assert_eq!(events.collect::<Vec<_>>().await, owned(&[(0, text)]));
     assert!(started.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announced_call_starts_once_that_is_allowed() {
+    let started = Arc::default();
+    let mut batch = calls(sleeper(&started), &[1, 1, 1]);
+    for call in &mut batch {
+        call.announced = true;
+    }
+    let mut events = Box::pin(run(batch, context(), Arc::default(), parallel(8)));
+    let mut starts = Vec::new();
+    for _ in 0..3 {
+        let Some(BatchEvent::Starting { index, start }) = events.next().await else {
+            panic!("no announcement");
+        };
+        starts.push((index, start));
+    }
+    sleep(seconds(5)).await;
+    assert!(started.lock().is_empty());
+    for (index, start) in starts {
+        if index != 1 {
+            start.allow();
+        }
+    }
+    let mut ended: Vec<_> = events.map(shown).collect().await;
+    ended.sort_unstable();
+    let refused = format!("error: {}", CallRefusal::unwritten().text);
+    let expected = [
+        (0, "ok after 1: call_0"),
+        (1, refused.as_str()),
+        (2, "ok after 1: call_2"),
+    ];
+    assert_eq!(ended, owned(&expected));
+    assert_eq!(started.lock().len(), 2);
 }

@@ -1,0 +1,155 @@
+//! Resolves the calls of an answer: finds the tools, and has the arguments repaired and validated.
+
+use serde_json::{Map, Value};
+
+use super::super::policy::repeat::CallSignature;
+use super::super::policy::{CallDecision, CallFacts};
+use super::{Call, CallEffect};
+use crate::ids::shown;
+use crate::openai::tool::{CallKind, ToolCall};
+use crate::tools::ToolPolicy;
+use crate::tools::gate::Gate;
+use crate::tools::repair::{Repair, Repaired, match_name};
+use crate::tools::set::{Lookup, ToolSet};
+
+/// Resolves calls.
+#[derive(Debug)]
+pub(in super::super) struct Resolver<'a> {
+    pub(in super::super) tools: &'a ToolSet,
+    pub(in super::super) gate: &'a Gate,
+    /// The model's token limit ended the answer, so that a call may be incomplete.
+    pub(in super::super) cut_off: bool,
+}
+
+impl Resolver<'_> {
+    /// Resolves each call. A call that the token limit cut off is answered with this reason. If all calls are cut off, the
+    /// result is empty, and the turn ends at the model's token limit.
+    pub(in super::super) fn resolve(&self, calls: Vec<ToolCall>) -> Vec<Call> {
+        let is_cut = |call: &ToolCall| {
+            self.cut_off
+                && call.kind == CallKind::Function
+                && serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err()
+        };
+        if self.cut_off && calls.iter().all(is_cut) {
+            return Vec::new();
+        }
+        let resolve = |call| match is_cut(&call) {
+            true => cut_call(call),
+            false => self.resolve_one(call),
+        };
+        calls.into_iter().map(resolve).collect()
+    }
+
+    /// Resolves a call again that was stored. If its tool is another one by now, or does not take the arguments as they are
+    /// any more, the call cannot run.
+    pub(in super::super) fn resolve_again(&self, call: &mut Call) {
+        let now = self.resolve_one(call.call.clone());
+        let is_same = matches!(now.facts, CallFacts::Server { .. })
+            && now.call == call.call
+            && (now.kind, &now.on_server) == (call.kind, &call.on_server);
+        if is_same {
+            call.arguments = now.arguments;
+            call.effect = now.effect;
+        } else {
+            call.decision = CallDecision::Explain;
+            call.problem = changed_text(&call.call.name);
+        }
+    }
+
+    fn resolve_one(&self, mut call: ToolCall) -> Call {
+        let tools = self.tools;
+        let mut repairs = Vec::new();
+        if !tools.offers(&call.name)
+            && let Some(name) = match_name(&call.name, tools.names())
+        {
+            call.name = name.to_owned();
+            repairs.push(Repair::NameMatched);
+        }
+        match tools.lookup(&call.name) {
+            Lookup::Client => Call {
+                decision: CallDecision::HandOver,
+                ..Call::new(call, CallFacts::Client, String::new(), repairs)
+            },
+            Lookup::Unknown => {
+                let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
+                let problem = unknown_text(&call.name, tools);
+                if serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err() {
+                    call.arguments = "{}".to_owned();
+                }
+                Call::new(call, facts, problem, repairs)
+            }
+            Lookup::Server(tool) => {
+                let Repaired {
+                    arguments,
+                    text,
+                    repairs: made,
+                } = self.gate.prepare(&*tool, &call.arguments);
+                repairs.extend(made);
+                call.arguments = text;
+                let signature = CallSignature::new(&call.name, &call.arguments);
+                let policy = tool.policy();
+                let (facts, problem, arguments) = match arguments {
+                    Ok(arguments) => {
+                        let facts = CallFacts::Server {
+                            call: signature,
+                            repeatable: policy.repeatable,
+                        };
+                        (facts, String::new(), Some(arguments))
+                    }
+                    Err(error) => (CallFacts::Unusable(signature), error.message, None),
+                };
+                Call {
+                    arguments,
+                    kind: policy.kind,
+                    on_server: tool.on_server(),
+                    effect: CallEffect::of(policy),
+                    ..Call::new(call, facts, problem, repairs)
+                }
+            }
+        }
+    }
+}
+
+impl CallEffect {
+    fn of(policy: &ToolPolicy) -> Self {
+        match (policy.read_only, policy.idempotent) {
+            (true, _) => Self::ReadOnly,
+            (false, true) => Self::Idempotent,
+            (false, false) => Self::MayChange,
+        }
+    }
+}
+
+/// A call whose arguments are cut off. They are not repaired, because a wrong guess could do harm.
+fn cut_call(mut call: ToolCall) -> Call {
+    let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
+    call.arguments = "{}".to_owned();
+    let problem = "This call was cut off by the token limit before its arguments were complete, and was not run. \
+         Make it again, with shorter arguments or alone.";
+    Call::new(call, facts, problem.to_owned(), Vec::new())
+}
+
+/// The text about a tool that has gone or changed while its call waited.
+fn changed_text(tool: &str) -> String {
+    format!(
+        "This call was not run: the tool '{tool}' has changed or is not available any more. Make the call again if it is \
+         still offered."
+    )
+}
+
+/// The text about a tool that does not exist, or that the request forbids.
+fn unknown_text(name: &str, tools: &ToolSet) -> String {
+    /// Most names listed, so that the text stays small; others are left out.
+    const LISTED: usize = 40;
+    let known: Vec<&str> = tools.names().take(LISTED).collect();
+    let shown = shown(name);
+    let problem = match tools.offers(name) {
+        true => format!("The tool '{shown}' is not offered for this request"),
+        false => format!("There is no tool named '{shown}'"),
+    };
+    if known.is_empty() {
+        format!("{problem}, and no tool is available. Answer without tools.")
+    } else {
+        format!("{problem}. The available tools are: {}.", known.join(", "))
+    }
+}

@@ -1,0 +1,162 @@
+//! The batch of a round: its calls are stored, run, and answered in the conversation.
+
+use super::super::AgentError;
+use super::super::batch::{Batch, BatchContext, BatchOutcome};
+use super::super::call::Call;
+use super::super::contents::NamedContents;
+use super::super::event::{AgentEvent, RoundCall};
+use super::super::machine::AfterBatch;
+use super::super::open_batch::OpenBatch;
+use super::super::policy::CallDecision;
+use super::super::stop::StopReason;
+use super::super::transcript;
+use super::super::turn_bytes::TurnBytes;
+use super::{Phase, Run};
+use crate::openai::message::Message;
+use crate::openai::tool::ToolCall;
+use crate::tools::gate::CallRefusal;
+use crate::upstream::assemble::ModelReply;
+
+impl Run {
+    /// Starts the batch of a reply.
+    pub(super) async fn start_batch(
+        &mut self,
+        reply: &ModelReply,
+        buffered: Vec<AgentEvent>,
+        calls: Vec<Call>,
+    ) {
+        let buffered = self.end_round(&reply.text, buffered);
+        self.report_round_end(Some(calls.iter().filter_map(in_round).collect()));
+        for repair in calls.iter().flat_map(|call| &call.repairs) {
+            self.parts.metrics.call_repaired(*repair);
+        }
+        let asked: Vec<ToolCall> = calls.iter().map(|call| call.call.clone()).collect();
+        let message = transcript::assistant(reply, &asked);
+        let mut open = OpenBatch { message, calls };
+        self.write_calls(&mut open).await;
+        self.run_batch(buffered, open, false);
+    }
+
+    /// Runs what is left of a batch.
+    pub(super) fn run_batch(&mut self, buffered: Vec<AgentEvent>, open: OpenBatch, was_kept: bool) {
+        let session_id = self.session_id().cloned();
+        let most = self.turn.limits.max_duration;
+        let context = BatchContext::new(
+            &self.parts.tools,
+            &self.request,
+            session_id,
+            &self.turn_env,
+            &self.turn.machine,
+        )
+        .with_turn_bytes(std::mem::take(&mut self.turn.turn_bytes))
+        .kept(was_kept)
+        .within(most.map(|most| most.saturating_sub(self.age())));
+        let tools = &self.request.tools;
+        self.phase = Phase::Batch(Box::new(Batch::start(context, buffered, open, tools)));
+    }
+
+    /// Stores the calls before they run, if one of them may have an effect: a crash does not undo it. A call that cannot
+    /// be stored is not run.
+    async fn write_calls(&mut self, open: &mut OpenBatch) {
+        // The rounds before come first.
+        self.finish_write().await;
+        let Some(may_change) = self.note_calls(open) else {
+            return;
+        };
+        let Some(conversation) = &mut self.conversation else {
+            return;
+        };
+        conversation.keep();
+        if !may_change {
+            return;
+        }
+        let Err(failure) = conversation.write_ahead(open.stored_message()).await else {
+            return;
+        };
+        self.write_failed(failure);
+        for call in open.calls.iter_mut().filter(|call| call.may_change()) {
+            call.decision = CallDecision::Unwritten;
+        }
+    }
+
+    /// Notes that the calls of a batch start which run; returns whether one of them may have an effect that a second call
+    /// repeats. `None` if none runs.
+    pub(super) fn note_calls(&self, open: &OpenBatch) -> Option<bool> {
+        let running = open.calls.iter().filter(|call| call.runs());
+        let may_change = running
+            .map(Call::may_change)
+            .reduce(|one, other| one || other)?;
+        self.control.note_calls(may_change);
+        Some(may_change)
+    }
+
+    /// Ends the batch: adds its results to the messages, and continues the loop or ends the turn. A batch with calls that wait
+    /// for a decision is kept for later.
+    pub(super) async fn end_batch(&mut self) -> Result<(), AgentError> {
+        let Phase::Batch(mut batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return Ok(());
+        };
+        if batch.open().waits() {
+            self.turn.turn_bytes = batch.turn_bytes();
+            if self.keep_turn(batch.open()).await {
+                self.queue_events(batch.take_buffered());
+                self.end(StopReason::ApprovalRequired, Vec::new());
+                return Ok(());
+            }
+            batch.refuse_waiting(&CallRefusal::undecided());
+            self.ready.extend(batch.take_events());
+        }
+        let next = self.turn.machine.after_batch(&batch.outcomes());
+        let BatchOutcome {
+            results: finished,
+            buffered,
+            turn_bytes,
+        } = batch.finish();
+        self.turn.turn_bytes = turn_bytes;
+        let round = finished.messages.iter().map(|one| one.message.clone());
+        let mut round: Vec<Message> = round.collect();
+        let images = match finished.has_stored_images {
+            false => finished.images,
+            true => {
+                let files = &self.parts.sessions.files;
+                let room = TurnBytes::new(self.parts.settings.max_turn_bytes);
+                NamedContents::of_history(files, &self.request, &mut round, room).await
+            }
+        };
+        self.prompt.push_round(round, images);
+        match next {
+            AfterBatch::Continue if self.control.stops_after_round() => {
+                self.queue_events(buffered);
+                self.finish(StopReason::Cancelled, finished.messages).await
+            }
+            AfterBatch::Continue => {
+                self.last_buffered = buffered;
+                self.push(finished.messages);
+                if let Some(conversation) = &mut self.conversation {
+                    conversation.save(Vec::new());
+                }
+                self.phase = Phase::BeforeModelCall;
+                Ok(())
+            }
+            AfterBatch::Finish(reason) => {
+                self.queue_events(buffered);
+                if reason == StopReason::TerminatedByTool && self.answer_text.round_is_empty() {
+                    self.add_text(finished.contents.join("\n\n"));
+                }
+                self.finish_with_calls(reason, finished.messages, finished.client_calls)
+                    .await
+            }
+        }
+    }
+}
+
+/// A call of a round as the client sees it; `None` if it does not.
+fn in_round(call: &Call) -> Option<RoundCall> {
+    let is_of_client = call.is_of_client();
+    (is_of_client || call.shown()).then(|| RoundCall {
+        id: call.call.id.clone(),
+        name: call.call.name.clone(),
+        kind: call.call.kind,
+        is_of_client,
+    })
+}

@@ -1,0 +1,110 @@
+//! The turn as a value: kept with its session while it waits, and taken on by a process that goes on with it.
+
+use std::mem;
+use std::time::Duration;
+
+use http::HeaderMap;
+
+use super::super::AgentError;
+use super::super::call::{Call, Resolver};
+use super::super::control::AbortReason;
+use super::super::conversation::Conversation;
+use super::super::open_batch::OpenBatch;
+use super::super::parked::ParkedTurn;
+use super::super::stop::StopReason;
+use super::{Phase, Run};
+use crate::polling::{LONG_BYTES, block_in_place_if};
+use crate::tools::batch::StartPermission;
+use crate::tools::tool_search::TOOL_SEARCH;
+
+impl Run {
+    /// Takes a turn on that was kept with the session. What is permitted now may be less than when it began.
+    pub(super) fn take_on(&mut self, parked: ParkedTurn) {
+        let permission = self.turn.machine.permission();
+        self.turn = parked.state;
+        self.turn.machine.restrict(permission);
+        self.phase = Phase::Parked(Box::new(parked.batch));
+    }
+
+    /// Goes on with the batch of a turn that was taken on.
+    pub(super) fn go_on(&mut self) {
+        let Phase::Parked(mut batch) = mem::replace(&mut self.phase, Phase::Over) else {
+            return;
+        };
+        self.queue_start(HeaderMap::new());
+        let tools = &self.request.tools;
+        let resolver = Resolver {
+            tools,
+            gate: &self.parts.tools.gate,
+            cut_off: false,
+        };
+        let is_search = |call: &&Call| call.call.name == TOOL_SEARCH;
+        for search in batch.calls.iter().filter(is_search) {
+            if let Some(answer) = search.answer() {
+                tools.restore_found(&answer.content);
+            }
+        }
+        // Time has passed: a tool may have changed.
+        block_in_place_if(batch.message.json().len() > LONG_BYTES, || {
+            let calls = batch.calls.iter_mut();
+            let starting = calls.filter(|call| call.runs() && !call.state.has_started());
+            starting.for_each(|call| resolver.resolve_again(call));
+        });
+        self.note_calls(&batch);
+        self.run_batch(Vec::new(), *batch, true);
+    }
+
+    /// The time that the turn has run, here and in other processes.
+    pub(super) fn age(&self) -> Duration {
+        self.turn.age + self.started.elapsed()
+    }
+
+    /// Keeps the turn as one whose call has started, before the call starts: after a crash it is not run again. A call of
+    /// which that cannot be kept is not run.
+    pub(super) async fn start_call(&mut self, index: usize, start: StartPermission) {
+        let Phase::Batch(batch) = mem::replace(&mut self.phase, Phase::Over) else {
+            return;
+        };
+        batch.set_started(index, true);
+        self.turn.turn_bytes = batch.turn_bytes();
+        match self.keep_turn(batch.open()).await {
+            true => start.allow(),
+            false => batch.set_started(index, false),
+        }
+        self.phase = Phase::Batch(batch);
+    }
+
+    /// Ends the run of a turn that is kept.
+    pub(super) fn end_kept(&mut self, reason: AbortReason) -> Result<(), AgentError> {
+        match reason {
+            AbortReason::Shutdown => Err(AgentError::Stopping),
+            AbortReason::Requested | AbortReason::NoReader => {
+                self.end(StopReason::ApprovalRequired, Vec::new());
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps the turn in the middle of this batch. Returns whether it is kept; else nobody can go on with it.
+    pub(super) async fn keep_turn(&mut self, batch: &OpenBatch) -> bool {
+        self.finish_write().await;
+        let age = self.age();
+        let is_stored = |conversation: &&mut Conversation| conversation.session_id().is_some();
+        let Some(conversation) = self.conversation.as_mut().filter(is_stored) else {
+            return false;
+        };
+        let before = mem::replace(&mut self.turn.age, age);
+        let long = batch.result_bytes() > LONG_BYTES;
+        let turn = block_in_place_if(long, || ParkedTurn::write(&self.turn, batch));
+        self.turn.age = before;
+        let turn = match turn {
+            Ok(turn) => turn,
+            Err(error) => {
+                tracing::error!(%error, "a turn cannot be kept");
+                return false;
+            }
+        };
+        let kept = conversation.keep_turn(batch.stored_message(), turn).await;
+        kept.map_err(|failure| self.write_failed(failure)).is_ok()
+    }
+}

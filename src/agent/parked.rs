@@ -1,0 +1,117 @@
+//! A turn as a value: it can be stored in the middle of a batch, and another process goes on with it.
+//!
+//! Its prompt is not a part of it, as that is made of the session, whose last message asks for the calls. Nor is what the
+//! client was told: the text of the answer so far, usage and notices are those of the run that told them.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::call::Call;
+use super::limits::TurnLimits;
+use super::machine::Machine;
+use super::open_batch::OpenBatch;
+use super::turn_bytes::TurnBytes;
+use crate::openai::message::Message;
+use crate::session::StoredMessage;
+
+/// Number of the form in which turns are stored. One in another form cannot be read.
+const FORM: u32 = 1;
+
+/// What a turn has decided, used and made so far, and its limits.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TurnState {
+    pub(super) machine: Machine,
+    /// Bytes that the turn may still keep.
+    pub(super) turn_bytes: TurnBytes,
+    /// Tokens that the model has written.
+    pub(super) output_tokens: u64,
+    /// Paths of the files that the tools made.
+    pub(super) produced: HashSet<String>,
+    /// The limits with which it began.
+    pub(super) limits: TurnLimits,
+    /// How long it ran in other processes. The time that it was stored does not count.
+    pub(super) age: Duration,
+}
+
+/// A turn in the middle of a batch.
+#[derive(Debug)]
+pub(super) struct ParkedTurn {
+    pub(super) state: TurnState,
+    pub(super) batch: OpenBatch,
+}
+
+/// What is stored.
+#[derive(Serialize)]
+struct Written<'a> {
+    form: u32,
+    /// The digest of the message that asks for the calls.
+    message: [u8; 32],
+    state: &'a TurnState,
+    calls: &'a [Call],
+}
+
+/// The number of the form, which is read first.
+#[derive(Deserialize)]
+struct Form {
+    form: u32,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    message: [u8; 32],
+    state: TurnState,
+    calls: Vec<Call>,
+}
+
+impl ParkedTurn {
+    /// The value of a turn as text.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub(super) fn write(state: &TurnState, batch: &OpenBatch) -> serde_json::Result<String> {
+        serde_json::to_string(&Written {
+            form: FORM,
+            message: digest(&batch.message),
+            state,
+            calls: &batch.calls,
+        })
+    }
+
+    /// The turn that a session keeps, if its last message is the one that asks for the calls: the session may have gone on
+    /// without the turn.
+    pub(super) fn read(text: &str, messages: &[StoredMessage]) -> Option<Self> {
+        let message = &messages.last()?.message;
+        let Form { form } = serde_json::from_str(text).ok()?;
+        if form != FORM {
+            tracing::warn!(
+                form,
+                "a turn was stored by another version and is not continued"
+            );
+            return None;
+        }
+        let read = serde_json::from_str(text);
+        let Read {
+            message: asked,
+            state,
+            mut calls,
+        } = read
+            .inspect_err(|error| tracing::error!(%error, "a stored turn cannot be read"))
+            .ok()?;
+        if digest(message) != asked || calls.len() != message.tool_calls().len() {
+            return None;
+        }
+        for (call, asked) in calls.iter_mut().zip(message.tool_calls()) {
+            call.call = asked.clone();
+        }
+        let message = message.clone();
+        let batch = OpenBatch { message, calls };
+        Some(Self { state, batch })
+    }
+}
+
+fn digest(message: &Message) -> [u8; 32] {
+    Sha256::digest(message.json()).into()
+}
