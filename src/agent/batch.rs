@@ -117,7 +117,7 @@ impl Batch {
         let (Lookup::Server(tool), Some(arguments)) =
             (tools.lookup(&call.call.name), call.take_arguments())
         else {
-            return Some(Err(CallRefusal::gone(&call.call.name)));
+            return Some(Err(CallRefusal::changed(&call.call.name)));
         };
         let started = Started::default();
         let announced = self.context.was_kept && call.may_change();

@@ -142,11 +142,14 @@ impl CallRefusal {
         }
     }
 
-    /// The refusal of a call whose tool has gone while the call waited.
-    pub fn gone(tool: &str) -> Self {
+    /// The refusal of a call whose tool has gone or changed while the call waited.
+    pub fn changed(tool: &str) -> Self {
         Self {
             status: ToolStatus::Error,
-            text: format!("This call was not run: the tool '{tool}' is not available any more."),
+            text: format!(
+                "This call was not run: the tool '{tool}' has changed or is not available any more. Make the call again \
+                 if it is still offered."
+            ),
         }
     }
 }

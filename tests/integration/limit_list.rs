@@ -49,7 +49,7 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [6984, 11, 9, 7]),
+    ("agent", [6978, 11, 9, 7]),
     ("app", [632, 4, 0, 3]),
     ("blobs", [1108, 11, 5, 10]),
     ("chat", [3282, 11, 2, 3]),
@@ -77,7 +77,7 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("sse", [237, 0, 0, 0]),
     ("store", [7484, 46, 19, 28]),
     ("telemetry", [102, 0, 0, 0]),
-    ("tools", [11097, 109, 21, 55]),
+    ("tools", [11100, 109, 21, 55]),
     ("upstream", [5672, 20, 2, 11]),
     ("web", [7536, 60, 17, 41]),
 ];

@@ -8,7 +8,7 @@ use super::{Call, CallEffect};
 use crate::ids::shown;
 use crate::openai::tool::{CallKind, ToolCall};
 use crate::tools::ToolPolicy;
-use crate::tools::gate::Gate;
+use crate::tools::gate::{CallRefusal, Gate};
 use crate::tools::repair::{Repair, Repaired, match_name};
 use crate::tools::set::{Lookup, ToolSet};
 
@@ -52,7 +52,7 @@ impl Resolver<'_> {
             call.effect = now.effect;
         } else {
             call.decision = CallDecision::Explain;
-            call.problem = changed_text(&call.call.name);
+            call.problem = CallRefusal::changed(&call.call.name).text;
         }
     }
 
@@ -127,14 +127,6 @@ fn cut_call(mut call: ToolCall) -> Call {
     let problem = "This call was cut off by the token limit before its arguments were complete, and was not run. \
          Make it again, with shorter arguments or alone.";
     Call::new(call, facts, problem.to_owned(), Vec::new())
-}
-
-/// The text about a tool that has gone or changed while its call waited.
-fn changed_text(tool: &str) -> String {
-    format!(
-        "This call was not run: the tool '{tool}' has changed or is not available any more. Make the call again if it is \
-         still offered."
-    )
 }
 
 /// The text about a tool that does not exist, or that the request forbids.
