@@ -223,6 +223,8 @@ fn sample(tool: &SampleTool, url: &Url) -> HttpToolSettings {
         sequential: false,
         idempotent: true,
         read_only: true,
+        destructive: false,
+        open_world: false,
         repeatable: false,
     }
 }

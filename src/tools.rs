@@ -79,12 +79,33 @@ pub struct ToolPolicy {
     pub idempotent: bool,
     /// A call changes nothing.
     pub read_only: bool,
+    /// A call may destroy or overwrite something.
+    pub destructive: bool,
+    /// A call reaches what is not under the operator's control.
+    pub open_world: bool,
     /// Identical calls with identical results are expected; they are never held back.
     pub repeatable: bool,
     /// Where the tool comes from.
     pub source: ToolSource,
     /// What progress of its calls looks like.
     pub kind: ToolKind,
+}
+
+impl ToolPolicy {
+    /// The policy of a tool of which nothing else is known. Its classes are those that MCP gives a tool without annotations.
+    pub fn new(source: ToolSource, timeout: Duration) -> Self {
+        Self {
+            timeout,
+            sequential: false,
+            idempotent: false,
+            read_only: false,
+            destructive: true,
+            open_world: true,
+            repeatable: false,
+            source,
+            kind: ToolKind::default(),
+        }
+    }
 }
 
 /// What kind of tool it is: `data.tool_type` of progress events.

@@ -300,6 +300,10 @@ pub(super) struct ToolSection {
     #[serde(default)]
     pub(super) read_only: bool,
     #[serde(default)]
+    pub(super) destructive: Switch<true>,
+    #[serde(default)]
+    pub(super) open_world: Switch<true>,
+    #[serde(default)]
     pub(super) repeatable: bool,
 }
 

@@ -121,6 +121,8 @@ fn http_tools(
             sequential: section.sequential || shared.is_some_and(|dispatch| dispatch.sequential),
             idempotent: section.idempotent || shared.is_some_and(|dispatch| dispatch.idempotent),
             read_only: section.read_only,
+            destructive: section.destructive.into(),
+            open_world: section.open_world.into(),
             repeatable: section.repeatable,
         });
     }

@@ -29,6 +29,7 @@ use super::{
 };
 use crate::ids::WorkspaceId;
 use crate::openai::tool::ToolDefinition;
+use crate::sandbox::settings::Network;
 use crate::sandbox::{InterpreterError, IsolationReport, Sandbox};
 
 pub use crate::sandbox::Stats;
@@ -181,14 +182,17 @@ impl CodeTool {
             Action::Execute(_) => (settings.timeout, ToolKind::CodeExecution),
             Action::Reset | Action::Read | Action::List => (Duration::ZERO, ToolKind::Custom),
         };
+        let is_read = matches!(action, Action::Read | Action::List);
+        let has_network = kind == ToolKind::CodeExecution && settings.network != Network::None;
         let policy = ToolPolicy {
-            timeout: timeout + QUEUE_ROOM + END_ROOM,
             sequential: true,
-            idempotent: matches!(action, Action::Read | Action::List),
-            read_only: matches!(action, Action::Read | Action::List),
-            repeatable: false,
-            source: ToolSource::BuiltIn,
+            idempotent: is_read,
+            read_only: is_read,
+            // Code reaches nothing but its own files while its network is closed.
+            destructive: has_network,
+            open_world: has_network,
             kind,
+            ..ToolPolicy::new(ToolSource::BuiltIn, timeout + QUEUE_ROOM + END_ROOM)
         };
         Arc::new(Self {
             interpreters: interpreters.clone(),

@@ -60,6 +60,10 @@ pub struct HttpToolSettings {
     pub idempotent: bool,
     /// Its calls change nothing.
     pub read_only: bool,
+    /// Its calls may destroy or overwrite something.
+    pub destructive: bool,
+    /// Its calls reach what is not under the operator's control.
+    pub open_world: bool,
     /// Identical calls are expected, so that the repeat guard lets them through.
     pub repeatable: bool,
 }

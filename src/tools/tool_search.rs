@@ -12,9 +12,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::{
-    SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
-};
+use super::{SharedTool, Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
 use crate::openai::tool::ToolDefinition;
 use crate::ranking::{Corpus, order};
 
@@ -233,13 +231,11 @@ impl SearchTool {
             tools,
             definition: ToolDefinition::function(TOOL_SEARCH, &description, PARAMETERS),
             policy: ToolPolicy {
-                timeout: TIME_LIMIT,
-                sequential: false,
                 idempotent: true,
                 read_only: true,
-                repeatable: false,
-                source: ToolSource::BuiltIn,
-                kind: ToolKind::Custom,
+                destructive: false,
+                open_world: false,
+                ..ToolPolicy::new(ToolSource::BuiltIn, TIME_LIMIT)
             },
         })
     }

@@ -133,13 +133,11 @@ fn both(web: &Backend, ask: &WebOptions) -> Vec<SharedTool> {
             action,
             definition,
             policy: ToolPolicy {
-                timeout: TIME_LIMIT,
-                sequential: false,
                 idempotent: true,
                 read_only: true,
-                repeatable: false,
-                source: ToolSource::BuiltIn,
+                destructive: false,
                 kind: ToolKind::WebSearch,
+                ..ToolPolicy::new(ToolSource::BuiltIn, TIME_LIMIT)
             },
         })
     };

@@ -23,7 +23,7 @@ use url::Url;
 use self::request::{PreparedCall, Signer};
 use self::retry::{AttemptError, RetryCondition, RetryDelays, WebhookError};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
-use super::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
+use super::{Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
 use crate::net::{ClientOptions, HttpClient};
 use crate::openai::tool::ToolDefinition;
 
@@ -111,13 +111,9 @@ impl Endpoint {
         settings: &DispatchSettings,
     ) -> Result<Self, EndpointError> {
         let policy = ToolPolicy {
-            timeout: settings.endpoint.timeout,
             sequential: settings.sequential,
             idempotent: settings.idempotent,
-            read_only: false,
-            repeatable: false,
-            source: ToolSource::Dispatch,
-            kind: ToolKind::Custom,
+            ..ToolPolicy::new(ToolSource::Dispatch, settings.endpoint.timeout)
         };
         Self::new(client, &settings.endpoint, policy)
     }
@@ -229,13 +225,13 @@ impl HttpTool {
         settings: &HttpToolSettings,
     ) -> Result<Self, EndpointError> {
         let policy = ToolPolicy {
-            timeout: settings.endpoint.timeout,
             sequential: settings.sequential,
             idempotent: settings.idempotent,
             read_only: settings.read_only,
+            destructive: settings.destructive,
+            open_world: settings.open_world,
             repeatable: settings.repeatable,
-            source: ToolSource::Http,
-            kind: ToolKind::Custom,
+            ..ToolPolicy::new(ToolSource::Http, settings.endpoint.timeout)
         };
         let definition = ToolDefinition::function(
             &settings.name,

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::openai::tool::ToolDefinition;
-use crate::tools::{Tool, ToolKind, ToolPolicy, ToolSource};
+use crate::tools::{Tool, ToolPolicy, ToolSource};
 
 type Act =
     dyn Fn(ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;
@@ -50,15 +50,7 @@ where
 {
     FakeTool {
         definition: ToolDefinition::function("t", "", "{}"),
-        policy: ToolPolicy {
-            timeout: seconds(30),
-            sequential: false,
-            idempotent: false,
-            read_only: false,
-            repeatable: false,
-            source: ToolSource::Dispatch,
-            kind: ToolKind::Custom,
-        },
+        policy: ToolPolicy::new(ToolSource::Dispatch, seconds(30)),
         act: Box::new(move |invocation| Box::pin(act(invocation))),
     }
 }

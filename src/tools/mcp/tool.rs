@@ -14,8 +14,7 @@ use super::{listed, names, result};
 use crate::openai::tool::ToolDefinition;
 use crate::tools::settings::mcp::{McpScope, McpServerSettings};
 use crate::tools::{
-    RemoteToolName, SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy,
-    ToolSource,
+    RemoteToolName, SharedTool, Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource,
 };
 
 /// The server of a tool.
@@ -94,13 +93,13 @@ fn policy(settings: &McpServerSettings, tool: &RemoteTool) -> ToolPolicy {
         None => hints.and_then(|hints| hints.idempotent_hint) == Some(true),
     };
     ToolPolicy {
-        timeout: settings.timeout,
         sequential: settings.sequential,
         idempotent: idempotent || read_only,
         read_only,
+        destructive: hints.and_then(|hints| hints.destructive_hint) != Some(false),
+        open_world: hints.and_then(|hints| hints.open_world_hint) != Some(false),
         repeatable: settings.repeatable.matches(&tool.name),
-        source: ToolSource::Mcp,
-        kind: ToolKind::Custom,
+        ..ToolPolicy::new(ToolSource::Mcp, settings.timeout)
     }
 }
 

@@ -33,6 +33,8 @@ fn entry(name: &str) -> HttpToolSettings {
         sequential: true,
         idempotent: false,
         read_only: false,
+        destructive: true,
+        open_world: true,
         repeatable: false,
     }
 }

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::tools::set::Globs;
-use crate::tools::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
+use crate::tools::{Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
 
 /// A tool that answers with its own name.
 #[derive(Debug)]
@@ -43,13 +43,9 @@ fn fake(names: &[&str], health: Health) -> Source {
         Arc::new(Named {
             definition: ToolDefinition::function(name, "d", r#"{"type":"object"}"#),
             policy: ToolPolicy {
-                timeout: Duration::from_secs(1),
-                sequential: false,
                 idempotent: true,
                 read_only: true,
-                repeatable: false,
-                source: ToolSource::Http,
-                kind: ToolKind::Custom,
+                ..ToolPolicy::new(ToolSource::Http, Duration::from_secs(1))
             },
         })
     };

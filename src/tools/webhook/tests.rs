@@ -169,6 +169,8 @@ fn tool(endpoint: EndpointSettings, idempotent: bool) -> HttpTool {
         sequential: false,
         idempotent,
         read_only: false,
+        destructive: true,
+        open_world: true,
         repeatable: false,
     };
     let settings = Settings {

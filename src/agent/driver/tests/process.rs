@@ -355,13 +355,9 @@ fn tool(name: &'static str, calls: &Arc<AtomicUsize>, kind: ToolKind) -> SharedT
     Arc::new(CountingTool {
         definition: ToolDefinition::function(name, "", r#"{"type":"object"}"#),
         policy: ToolPolicy {
-            timeout: Duration::from_secs(60),
-            sequential: false,
-            idempotent: false,
             read_only: matches!(name, "read" | "picture"),
-            repeatable: false,
-            source: ToolSource::Http,
             kind,
+            ..ToolPolicy::new(ToolSource::Http, Duration::from_secs(60))
         },
         calls: calls.clone(),
     })
