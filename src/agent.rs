@@ -38,6 +38,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::ids::{Owner, RunId};
 use crate::metrics::Metrics;
+use crate::rules::Level;
 use crate::session::files::{FileError, FileStore};
 use crate::session::{Sessions, StoreError};
 use crate::tools::gate::Gate;
@@ -49,7 +50,6 @@ use control::TurnControl;
 use driver::Run;
 use inputs::{InputFileError, InputFiles};
 use offer::ServerOffer;
-use policy::Policies;
 use stop::StopReason;
 use turn::TurnRequest;
 
@@ -64,8 +64,6 @@ pub struct Agent {
 pub struct AgentParts {
     /// Chooses the upstreams.
     pub router: Arc<Router>,
-    /// The policies of the server.
-    pub policies: Policies,
     /// The caps of the server.
     pub settings: settings::Settings,
     /// The sessions and their files.
@@ -185,9 +183,14 @@ impl Agent {
         }
     }
 
+    /// What decides about calls.
+    pub fn gate(&self) -> &Gate {
+        &self.parts.tools.gate
+    }
+
     /// What the server lets server-side tools do.
-    pub fn permission(&self) -> settings::Permission {
-        self.parts.settings.permission
+    pub fn permissions(&self) -> &Level {
+        &self.parts.settings.permissions
     }
 
     /// The models, tools and caps that the server has for a request of an owner.

@@ -18,7 +18,6 @@ use tokio_util::task::TaskTracker;
 use self::expiry::{Lifetimes, expire, expire_waiting};
 pub use self::reload::Reloader;
 use self::summary::StartSummary;
-use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, AgentParts, ToolServices};
 use crate::cluster::ClusterError;
@@ -162,13 +161,13 @@ impl App {
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let store = open_store(&config.session.store, &config.changes).await?;
         summary.log(code.as_ref());
+        summary.warn_of_rules(&sources.snapshot());
         let (cluster, replica_listener) =
             listeners::for_replicas(config.cluster.as_ref(), &store).await?;
         let sessions = Sessions::open(store.clone(), &config.session).await?;
         let router = Arc::new(Router::from_settings(&pool)?);
         let agent = Agent::new(AgentParts {
             router: router.clone(),
-            policies: Policies::new(config.agent.clone()),
             tools: Arc::new(ToolServices {
                 sources: sources.clone(),
                 gate: Arc::default(),

@@ -26,6 +26,7 @@ mod search;
 mod source;
 mod text;
 mod tools;
+mod unmatched;
 mod upstreams;
 mod validation;
 mod value;
@@ -178,6 +179,13 @@ impl Config {
         let mcp = mcp::settings(&mut file, &mut checks)?;
         let sandbox = sandbox::settings(&mut file, &session, &mut checks)?;
         let agent = agent::agent(&file, &checks)?;
+        let names = unmatched::ToolNames {
+            tools: &tools,
+            mcp: &mcp,
+            has_code: sandbox.is_some(),
+            has_web: web.is_some(),
+        };
+        unmatched::note(&names, &agent.permissions, &http.api_keys, &mut checks);
         Ok(Self {
             http,
             cluster,

@@ -23,6 +23,7 @@ mod models;
 pub mod openapi;
 mod operations;
 mod path;
+mod permissions;
 mod probe;
 mod reads;
 mod responses;
@@ -219,6 +220,11 @@ fn routes_with(of_runs: Routes) -> Routes {
         // Fine-tuned models are deleted at the upstream.
         .any(MODEL, forward::forward, openapi::server::forwarded_model)
         .get("/v1/agent/tools", models::tools, openapi::server::tools)
+        .post(
+            "/v1/permissions/explain",
+            permissions::explain,
+            openapi::server::explain,
+        )
         .get("/v1/sessions", sessions::list, openapi::sessions::list)
         .get(SESSION, sessions::export, openapi::sessions::export)
         .put(SESSION, sessions::import, openapi::sessions::import)

@@ -32,6 +32,7 @@
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: what each is, dialects, quirks, time-outs, retries, fail-over, the model list |
+//! | [`rules`] | permission rules as data: compiled, and decided for a call |
 //! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, the gate, batches, result caps |
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
 //! | [`web`] | search and pages: providers, the guarded client, the reader, ranking within a budget |
@@ -82,6 +83,7 @@ mod polling;
 pub mod quota;
 pub mod ranking;
 pub mod responses;
+pub mod rules;
 pub mod runs;
 pub mod sandbox;
 pub mod session;

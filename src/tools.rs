@@ -35,6 +35,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::openai::tool::ToolDefinition;
+use crate::rules::ToolClasses;
 pub use crate::sandbox::WorkFile;
 pub use image_data::ImageData;
 pub use incoming::IncomingResults;
@@ -104,6 +105,15 @@ impl ToolPolicy {
             repeatable: false,
             source,
             kind: ToolKind::default(),
+        }
+    }
+
+    /// What rules with a risk look at.
+    pub fn classes(&self) -> ToolClasses {
+        ToolClasses {
+            read_only: self.read_only,
+            destructive: self.destructive,
+            open_world: self.open_world,
         }
     }
 }

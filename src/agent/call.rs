@@ -136,7 +136,10 @@ impl Call {
                 status: ToolStatus::Error,
                 text: self.problem.clone(),
             },
-            CallDecision::Deny => CallRefusal::not_permitted(&self.call.name),
+            CallDecision::Deny => CallRefusal {
+                status: ToolStatus::Denied,
+                text: self.problem.clone(),
+            },
             CallDecision::Unwritten => CallRefusal::unwritten(),
             CallDecision::Suppress => suppressed(repeated_text(&self.call)),
             CallDecision::OverLimit => suppressed(

@@ -29,20 +29,21 @@ use super::model_call::{ActiveModelCall, BufferMode, ModelCallContext, ModelCall
 use super::open_batch::OpenBatch;
 use super::options::TextMode;
 use super::parked::TurnState;
-use super::policy::TurnFacts;
+use super::policy::{TurnPolicies, TurnRules};
 use super::prompt::Prompt;
 use super::stop::StopReason;
 use super::transcript::AnswerText;
 use super::turn::{ToolSet, TurnRequest};
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
-use super::{AgentError, AgentParts, RunError, unix_seconds};
+use super::{AgentError, AgentParts, RunError};
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::polling::block_in_place_if;
 use crate::session::StoreError;
 use crate::session::repair::repair;
+use crate::tools::gate::TurnPermissions;
 use crate::tools::tool_search::TOOL_SEARCH;
 use crate::upstream::messages;
 
@@ -315,14 +316,10 @@ impl Run {
 
 /// The state of a turn that begins.
 fn new_turn(parts: &AgentParts, request: &TurnRequest) -> TurnState {
-    let policies = parts.policies.for_turn(TurnFacts {
-        owner: &request.caller.owner,
-        options: &request.options,
-        forbids_calls: request.tools.forbids_calls(),
-        started_at: unix_seconds(),
-    });
+    let rules = TurnRules::of(&request.options, request.tools.forbids_calls());
     TurnState {
-        machine: Machine::new(policies),
+        machine: Machine::new(TurnPolicies::new(rules)),
+        permissions: TurnPermissions::new(request.permissions.clone()),
         turn_bytes: TurnBytes::new(parts.settings.max_turn_bytes),
         output_tokens: 0,
         produced: HashSet::new(),

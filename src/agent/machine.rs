@@ -12,7 +12,6 @@ use super::limits::OnLimit;
 use super::policy::{CallDecision, CallFacts, CallOutcome, TurnPolicies};
 use super::stop::StopReason;
 use crate::openai::usage::FinishReason;
-use crate::tools::gate::Permission;
 
 /// The state of one turn.
 #[derive(Debug, Serialize, Deserialize)]
@@ -131,16 +130,6 @@ impl Machine {
     /// Whether the request forbids every call.
     pub fn forbids_calls(&self) -> bool {
         self.policies.forbids_calls()
-    }
-
-    /// What server-side tools may do in this turn.
-    pub fn permission(&self) -> Permission {
-        self.policies.permission()
-    }
-
-    /// Of a turn that goes on: what is permitted now may be less than when it began.
-    pub fn restrict(&mut self, permission: Permission) {
-        self.policies.restrict(permission);
     }
 
     /// Decides whether and how the model is called next. `elapsed` is the age of the turn.

@@ -2,7 +2,6 @@
 
 pub use super::limits::{OnLimit, TurnLimits};
 pub use super::settings::CitationStyle;
-use super::settings::Permission;
 use crate::ids::{ChatId, RunId, SessionId};
 use crate::session::SessionMode;
 
@@ -19,8 +18,6 @@ pub struct Options {
     pub limits: TurnLimits,
     /// What happens when a limit is reached.
     pub on_limit: OnLimit,
-    /// What the request lets server-side tools do. The stricter of this and the server's permission applies.
-    pub permission: Permission,
     /// How the messages relate to the stored history.
     pub session_mode: SessionMode,
     /// Whether the calls of one batch run at the same time.

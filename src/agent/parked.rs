@@ -16,14 +16,16 @@ use super::open_batch::OpenBatch;
 use super::turn_bytes::TurnBytes;
 use crate::openai::message::Message;
 use crate::session::StoredMessage;
+use crate::tools::gate::TurnPermissions;
 
 /// Number of the form in which turns are stored. One in another form cannot be read.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// What a turn has decided, used and made so far, and its limits.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TurnState {
     pub(super) machine: Machine,
+    pub(super) permissions: TurnPermissions,
     /// Bytes that the turn may still keep.
     pub(super) turn_bytes: TurnBytes,
     /// Tokens that the model has written.

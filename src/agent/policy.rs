@@ -1,7 +1,6 @@
 //! The policies of a turn: the rules that the machine asks before it decides.
 //!
-//! A policy is a small type without I/O and without a clock. [`Policies`] is built once for the server; a count of what an
-//! owner has used across turns belongs there. Each turn has its own [`TurnPolicies`], made from it.
+//! A policy is a small type without I/O and without a clock. Each turn has its own [`TurnPolicies`].
 //!
 //! The machine asks them in this order:
 //!
@@ -12,8 +11,7 @@
 //! | | [`repeat`] | the turn ends, as at such a limit |
 //! | | [`budget`]: rounds, then tool calls | the limit that forbids further tool calls |
 //! | after a model call | [`budget`] | none; counts its tokens |
-//! | for each call of an answer | [`permission`] | the call is denied |
-//! | | [`budget`]: tool calls | the call is over the limit |
+//! | for each call of an answer | [`budget`]: tool calls | the call is over the limit |
 //! | | [`repeat`] | the call is suppressed |
 //! | after a batch | [`budget`] | none; counts the round, and takes back the calls that did not run |
 //! | | [`repeat`] | none; remembers the calls and their results |
@@ -23,7 +21,6 @@
 //! part of [`crate::tools::gate`], through which a call goes before it runs.
 
 pub mod budget;
-pub mod permission;
 pub mod repeat;
 
 use std::time::Duration;
@@ -34,29 +31,7 @@ use self::budget::Budget;
 use self::repeat::{AnsweredCall, CallSignature, RepeatGuard};
 use super::limits::{OnLimit, TurnLimits};
 use super::options::Options;
-use super::settings::Settings;
 use super::stop::StopReason;
-use crate::ids::Owner;
-use crate::tools::gate::Permission;
-
-/// The policies of the server, from which each turn makes its own.
-#[derive(Debug, Clone)]
-pub struct Policies {
-    settings: Settings,
-}
-
-/// The turn that policies are made for.
-#[derive(Debug, Clone, Copy)]
-pub struct TurnFacts<'a> {
-    /// The owner of the request.
-    pub owner: &'a Owner,
-    /// The options of the turn.
-    pub options: &'a Options,
-    /// The request's choice of tools forbids every call.
-    pub forbids_calls: bool,
-    /// When the turn began, in seconds since 1970.
-    pub started_at: i64,
-}
 
 /// The rules of one turn.
 #[derive(Debug, Clone, Copy)]
@@ -67,8 +42,6 @@ pub struct TurnRules {
     pub limits: TurnLimits,
     /// What happens when a limit is reached.
     pub on_limit: OnLimit,
-    /// What server-side tools may do.
-    pub permission: Permission,
     /// The request's choice of tools forbids every call.
     pub forbids_calls: bool,
     /// Which identical call is suppressed; 0 for none.
@@ -79,7 +52,6 @@ pub struct TurnRules {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TurnPolicies {
     on_limit: OnLimit,
-    permission: Permission,
     forbids_calls: bool,
     budget: Budget,
     repeats: RepeatGuard,
@@ -97,6 +69,8 @@ pub enum CallFacts {
     },
     /// A call of a server-side tool whose arguments cannot be used.
     Unusable(CallSignature),
+    /// A call of a server-side tool that the rules deny whatever its arguments.
+    Denied(CallSignature),
     /// A call of a client tool.
     Client,
     /// A call of a tool that does not exist, or that the request's choice of tools leaves out.
@@ -139,28 +113,25 @@ impl CallFacts {
     /// The call, unless it is the client's.
     pub fn signature(self) -> Option<CallSignature> {
         match self {
-            Self::Server { call, .. } | Self::Unusable(call) | Self::Unknown(call) => Some(call),
+            Self::Server { call, .. }
+            | Self::Unusable(call)
+            | Self::Denied(call)
+            | Self::Unknown(call) => Some(call),
             Self::Client => None,
         }
     }
 }
 
-impl Policies {
-    /// The policies of these settings.
-    pub fn new(settings: Settings) -> Self {
-        Self { settings }
-    }
-
-    /// The policies of one turn.
-    pub fn for_turn(&self, turn: TurnFacts<'_>) -> TurnPolicies {
-        TurnPolicies::new(TurnRules {
-            max_rounds: turn.options.max_tool_rounds,
-            limits: turn.options.limits,
-            on_limit: turn.options.on_limit,
-            permission: permission::strictest(&[self.settings.permission, turn.options.permission]),
-            forbids_calls: turn.forbids_calls,
-            repeat_threshold: turn.options.repeat_threshold,
-        })
+impl TurnRules {
+    /// The rules of a turn with these options.
+    pub fn of(options: &Options, forbids_calls: bool) -> Self {
+        Self {
+            max_rounds: options.max_tool_rounds,
+            limits: options.limits,
+            on_limit: options.on_limit,
+            forbids_calls,
+            repeat_threshold: options.repeat_threshold,
+        }
     }
 }
 
@@ -169,21 +140,10 @@ impl TurnPolicies {
     pub fn new(rules: TurnRules) -> Self {
         Self {
             on_limit: rules.on_limit,
-            permission: rules.permission,
             forbids_calls: rules.forbids_calls,
             budget: Budget::new(rules.max_rounds, rules.limits),
             repeats: RepeatGuard::new(rules.repeat_threshold),
         }
-    }
-
-    /// What server-side tools may do in this turn.
-    pub fn permission(&self) -> Permission {
-        self.permission
-    }
-
-    /// Of a turn that goes on: what is permitted now may be less than when it began.
-    pub fn restrict(&mut self, permission: Permission) {
-        self.permission = permission::strictest(&[self.permission, permission]);
     }
 
     /// What happens at a limit.
@@ -223,11 +183,9 @@ impl TurnPolicies {
 
     /// Decides what is done with a call.
     pub fn decide(&mut self, call: CallFacts) -> CallDecision {
-        if let Some(decision) = permission::decide(self.permission, call) {
-            return decision;
-        }
         match call {
             CallFacts::Client => CallDecision::HandOver,
+            CallFacts::Denied(_) => CallDecision::Deny,
             CallFacts::Server { .. } if !self.budget.has_tool_call_left() => {
                 CallDecision::OverLimit
             }
@@ -269,7 +227,6 @@ mod tests {
             max_rounds: 8,
             limits: TurnLimits::default(),
             on_limit: OnLimit::FinalAnswer,
-            permission: Permission::Auto,
             forbids_calls: false,
             repeat_threshold: 2,
         };
@@ -301,14 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn permission_comes_before_the_limit_and_the_limit_before_the_repeat_guard() {
+    fn a_denial_comes_before_the_limit_and_the_limit_before_the_repeat_guard() {
         let none = |rules: &mut TurnRules| rules.limits.max_tool_calls = Some(0);
-        let deny = |rules: &mut TurnRules| rules.permission = Permission::Deny;
         let (run, held) = (CallDecision::Run, CallDecision::Suppress);
         for (mut policies, decisions) in [
             (policies(|_| {}), [run, held]),
             (policies(none), [CallDecision::OverLimit; 2]),
-            (policies(deny), [CallDecision::Deny; 2]),
         ] {
             for expected in decisions {
                 let decision = policies.decide(server("{}"));
@@ -316,6 +271,8 @@ mod tests {
                 end_batch(&mut policies, server("{}"), decision, decision == run);
             }
             assert_eq!(policies.decide(CallFacts::Client), CallDecision::HandOver);
+            let denied = CallFacts::Denied(CallSignature::new("f", "{}"));
+            assert_eq!(policies.decide(denied), CallDecision::Deny);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub use crate::openai::citation::CitationStyle;
-pub use crate::tools::gate::Permission;
+use crate::rules::{Level, LevelName};
 use crate::tools::set::Globs;
 
 /// The caps and rules of the server. A request can only lower the caps.
@@ -29,7 +29,7 @@ pub struct Settings {
     /// no such tool.
     pub ignore_tools: Globs,
     /// What server-side tools may do.
-    pub permission: Permission,
+    pub permissions: Level,
     /// How the marks of sources are written, unless a request says otherwise.
     pub citations: CitationStyle,
     /// How images of tools are sent, unless a request says otherwise.
@@ -59,7 +59,7 @@ impl Default for Settings {
             max_turn_bytes: 64 * 1024 * 1024,
             plain_models: Globs::default(),
             ignore_tools: Globs::default(),
-            permission: Permission::Auto,
+            permissions: Level::silent(LevelName::Server),
             citations: CitationStyle::Marks,
             images: ImageStyle::None,
         }

@@ -11,6 +11,7 @@ use crate::ids::{ChatId, Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 
 // The types of the fields, so that a decoder imports only this module.
+pub use crate::rules::{Effect, Level, LevelName, Permissions, RuleEntry, RuleError, RuleSet};
 pub use crate::session::SessionMode;
 pub use crate::tools::mcp::ConnectedServer;
 pub use crate::tools::mcp_offer::McpServerRequest;
@@ -39,6 +40,8 @@ pub struct Caller {
     pub headers: Arc<HeaderMap>,
     /// `traceparent` and `tracestate`, for tools.
     pub trace: HeaderMap,
+    /// What the key lets server-side tools do.
+    pub permissions: Level,
     /// What the log says of the turn.
     pub record: TurnRecord,
 }
@@ -93,6 +96,8 @@ pub struct TurnRequest {
     pub user: Option<String>,
     /// The options for the loop.
     pub options: Options,
+    /// What server-side tools may do.
+    pub permissions: Permissions,
     /// Whether the answer is streamed. If not, a model call that breaks off can be retried at any time.
     pub streamed: bool,
     /// The client gets the arguments of its own calls as they arrive.

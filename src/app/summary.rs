@@ -5,8 +5,11 @@ use std::path::Path;
 use url::Url;
 
 use crate::config::Config;
+use crate::http::settings::ApiKey;
+use crate::rules::{Level, ToolClasses};
 use crate::session::settings::{StoreUrl, default_files_dir};
 use crate::tools::python::CodeExecution;
+use crate::tools::source::{Health, Source, SourceList};
 
 /// What a server starts with, without secrets; a field without value is left out of the record.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(super) struct StartSummary {
     tools: Option<String>,
     mcp_servers: Option<String>,
     search: Option<String>,
+    /// The rules that MCP servers may bring tools for, and where they are.
+    rules: Vec<(String, Level)>,
 }
 
 impl StartSummary {
@@ -41,6 +46,23 @@ impl StartSummary {
             tools: list(tools.map(|tool| &*tool.name)),
             mcp_servers: list(servers.map(|server| &*server.name)),
             search: list(search.map(|provider| provider.kind.as_str())),
+            rules: rules(config),
+        }
+    }
+
+    /// Names the rules that can match no tool, once the tools of all MCP servers are known.
+    pub(super) fn warn_of_rules(&self, sources: &SourceList) {
+        if sources.iter().any(|source| source.health() == Health::Down) {
+            return;
+        }
+        let tools = sources.iter().flat_map(Source::tools);
+        let tools: Vec<(&str, ToolClasses)> = tools
+            .map(|tool| (tool.definition().name.as_str(), tool.policy().classes()))
+            .collect();
+        for (place, level) in &self.rules {
+            for index in level.rules.without_tool(tools.iter().copied()) {
+                tracing::warn!("{place}[{index}]: the rule can match no tool that there is now");
+            }
         }
     }
 
@@ -60,6 +82,22 @@ impl StartSummary {
             "starting"
         );
     }
+}
+
+/// The rules of which the settings alone do not say whether there is a tool for them, because MCP servers bring it.
+fn rules(config: &Config) -> Vec<(String, Level)> {
+    let mcp = &config.mcp;
+    let is_open = config.tools.dispatch.is_some() || mcp.requests.is_used();
+    if is_open || mcp.servers.is_empty() {
+        return Vec::new();
+    }
+    let server = ("permissions".to_owned(), config.agent.permissions.clone());
+    let keys = config.http.api_keys.iter().enumerate();
+    let of_key = |(index, key): (usize, &ApiKey)| {
+        let place = format!("api_keys[{index}].permissions");
+        (place, key.permissions.clone())
+    };
+    std::iter::once(server).chain(keys.map(of_key)).collect()
 }
 
 /// Where a store is, without secrets.

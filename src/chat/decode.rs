@@ -104,7 +104,7 @@ enum ExtensionState<'a> {
     /// Not read, because the decision did not depend on them.
     Unread(ExtensionFields<'a>),
     /// Read for the decision.
-    Read(Extensions, ToolSet),
+    Read(Box<Extensions>, ToolSet),
 }
 
 /// A request of which the model, the tools and the requested capabilities have been read.
@@ -207,7 +207,7 @@ pub fn decode<'a>(
         if used || tools.has_server_tools() {
             return Ok(Decision::Turn(request.turn(extensions, tools)?));
         }
-        ExtensionState::Read(extensions, tools)
+        ExtensionState::Read(Box::new(extensions), tools)
     } else {
         ExtensionState::Unread(extensions)
     };
@@ -249,7 +249,7 @@ impl PassThrough<'_> {
     pub fn into_turn(self) -> Result<Box<ChatTurn>, RequestError> {
         let mut request = self.request;
         let (extensions, tools) = match self.extensions {
-            ExtensionState::Read(extensions, tools) => (extensions, tools),
+            ExtensionState::Read(extensions, tools) => (*extensions, tools),
             ExtensionState::Unread(fields) => request.read_extensions(fields)?,
         };
         request.turn(extensions, tools)
@@ -338,6 +338,7 @@ impl PartialRequest<'_> {
             model: self.model,
             user,
             options: extensions.options,
+            permissions: extensions.permissions,
             streamed: stream,
             streams_arguments: false,
             instructions: None,

@@ -8,6 +8,7 @@ use super::parse::FilesPlace;
 use super::text::{FilesDir, NamePattern};
 use super::validation::Validation;
 use super::value::{ByteSize, GIB};
+use crate::rules::LevelName;
 use crate::session::settings::{
     BlobLocation, BucketSettings, SessionLimits, StoreUrl, default_files_dir,
 };
@@ -40,7 +41,12 @@ pub(super) fn agent(
         repeat_threshold,
         repeat_override: file.repeat_override,
         max_turn_bytes: file.max_turn_bytes.into(),
-        permission: file.agent_permission.0,
+        permissions: checks.level(
+            LevelName::Server,
+            "permissions",
+            &file.permissions,
+            Some(file.agent_permission.0),
+        )?,
         citations: file.citations,
         images: file.images,
         plain_models: globs("plain_models", &file.plain_models)?,

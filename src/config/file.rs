@@ -21,6 +21,7 @@ use super::value::{
 };
 use crate::agent::settings::{CitationStyle, ImageStyle};
 use crate::http::settings::DEFAULT_FORWARD;
+use crate::rules::RuleEntry;
 use crate::sandbox::settings::{InterpreterLimits, Network};
 use crate::upstream::retry::RetryPolicy;
 use crate::upstream::settings::ChosenQuirks;
@@ -87,6 +88,8 @@ pub(super) struct File {
     pub(super) plain_models: Vec<NamePattern>,
     pub(super) ignore_tools: Vec<NamePattern>,
     pub(super) agent_permission: ToolPermission,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) permissions: Vec<RuleEntry>,
     pub(super) max_tool_rounds: Count<0, 256>,
     pub(super) max_tool_calls: Option<Count<1, 0, { i64::MAX as u64 }>>,
     pub(super) max_seconds: Option<Seconds>,
@@ -320,6 +323,11 @@ pub(super) struct ApiKeySection {
     pub(super) forward: Option<Vec<NamePattern>>,
     #[serde(default)]
     pub(super) operator: bool,
+    /// By default the key says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) agent_permission: Option<ToolPermission>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) permissions: Vec<RuleEntry>,
 }
 
 /// Tables whose keys are the fields of a part's settings.

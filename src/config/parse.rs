@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use url::Url;
 
-use crate::agent::settings::Permission;
+use crate::rules::Effect;
 use crate::session::settings::{BucketUrl, PostgresUrl, StoreUrl};
 use crate::telemetry::{self, Format};
 use crate::upstream::settings::ServerKind;
@@ -86,16 +86,10 @@ pub(super) fn upstream_kind_text(kind: Option<ServerKind>) -> String {
 }
 
 /// Whether server-side tools may run.
-pub(super) fn permission(text: &str) -> Result<Permission, String> {
-    Permission::parse(text).ok_or_else(|| match text {
-        "ask" => "approvals are not available in this version; write auto or deny".to_owned(),
-        _ => format!("`{text}` is not a permission; write auto or deny"),
-    })
-}
-
-/// The text of a permission.
-pub(super) fn permission_text(permission: Permission) -> String {
-    permission.as_str().to_owned()
+pub(super) fn permission(text: &str) -> Result<Effect, String> {
+    let found = Effect::WORDS.iter().find(|(word, _)| *word == text);
+    let problem = || format!("`{text}` is not a permission; write auto, ask or deny");
+    found.map(|(_, effect)| *effect).ok_or_else(problem)
 }
 
 /// The session store. Errors never repeat the text, which might hold a password.

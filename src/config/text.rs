@@ -11,7 +11,7 @@ use url::Url;
 
 use super::parse::FilesPlace;
 use super::{names, parse};
-use crate::agent::settings::Permission;
+use crate::rules::Effect;
 use crate::session::settings::StoreUrl;
 use crate::telemetry::Format;
 use crate::upstream::settings::ServerKind;
@@ -104,7 +104,7 @@ texts! {
     /// The method of a tool's endpoint.
     ToolMethod(Method) = names::method, ToString::to_string, Method::POST;
     /// Whether server-side tools may run.
-    ToolPermission(Permission) = parse::permission, |it| parse::permission_text(*it), Permission::Auto;
+    ToolPermission(Effect) = parse::permission, |it| it.word().to_owned(), Effect::Allow;
     /// The Python interpreter.
     PythonProgram(PathBuf) = parse::interpreter, |it| it.display().to_string(), "python3".into();
     /// A module that Python can import.

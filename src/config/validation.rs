@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::http::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
@@ -12,6 +13,7 @@ use super::source::Origins;
 use super::text::VariableName;
 use super::value::{HeaderText, SecretRef};
 use super::{ConfigError, Environment, names};
+use crate::rules::{Effect, Level, LevelName, RuleEntry, RuleSet};
 use crate::upstream::settings::CaCertificates;
 
 /// Largest file with a secret or a schema, in bytes. With a larger one the start fails.
@@ -116,6 +118,25 @@ impl<'a> Validation<'a> {
             "" => Err(self.error(key, format!("{} is empty", path.display()))),
             text => Ok(text.to_owned()),
         }
+    }
+
+    /// The rules under a key, and the word beside them.
+    pub(super) fn level(
+        &self,
+        name: LevelName,
+        key: &str,
+        rules: &[RuleEntry],
+        word: Option<Effect>,
+    ) -> Result<Level, ConfigError> {
+        let compiled = RuleSet::compile(rules.to_vec()).map_err(|error| {
+            let key = format!("{key}[{}].{}", error.index, error.field);
+            self.error(&key, error.problem)
+        })?;
+        Ok(Level {
+            name,
+            rules: Arc::new(compiled),
+            word,
+        })
     }
 
     /// The headers of a table.

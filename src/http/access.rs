@@ -1,5 +1,6 @@
 //! Who may call, and what: everything that follows from the API keys. It can be replaced while the server runs.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -8,12 +9,16 @@ use super::AppState;
 use super::auth::Authenticator;
 use super::forward::ForwardRules;
 use super::settings::{ApiKey, Settings};
+use crate::ids::Owner;
+use crate::rules::{Level, LevelName};
 
 /// What follows from the API keys.
 #[derive(Debug)]
 pub(super) struct Access {
     pub(super) authenticator: Authenticator,
     pub(super) forward_rules: ForwardRules,
+    /// What the keys let server-side tools do.
+    permissions: HashMap<Owner, Level>,
     /// Whether there are several keys, which share connections and memory.
     pub(super) is_shared: bool,
 }
@@ -40,8 +45,18 @@ impl Access {
         Self {
             authenticator: Authenticator::new(keys, &settings.allowed_hosts),
             forward_rules: ForwardRules::new(keys, &settings.forward),
+            permissions: keys
+                .iter()
+                .map(|key| (Owner::key(&key.name), key.permissions.clone()))
+                .collect(),
             is_shared: keys.len() > 1,
         }
+    }
+
+    /// What an owner's key lets server-side tools do.
+    pub(super) fn permissions(&self, owner: &Owner) -> Level {
+        let of_key = self.permissions.get(owner).cloned();
+        of_key.unwrap_or_else(|| Level::silent(LevelName::Key))
     }
 }
 

@@ -177,6 +177,7 @@ mod tests {
                 sha256: Sha256::digest(key.as_bytes()).into(),
                 forward: None,
                 operator: false,
+                permissions: crate::rules::Level::silent(crate::rules::LevelName::Key),
             })
             .collect();
         Authenticator::new(&keys, &["Proxy.Corp".into(), "*.lab".into()])

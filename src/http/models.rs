@@ -11,10 +11,9 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use super::extract::Path;
-use super::{AppState, forward};
+use super::{AppState, forward, permissions};
 use crate::ids::Owner;
 use crate::openai::request::RequestError;
-use crate::tools::gate::Permission;
 use crate::tools::mcp_offer::McpOffer;
 use crate::tools::source::{Health, Source};
 use crate::tools::{SharedTool, ToolSource};
@@ -70,8 +69,9 @@ struct OfferedTool {
     name: String,
     /// The JSON Schema of the arguments.
     parameters: Value,
-    /// Whether calls may run.
-    permission: Permission,
+    /// Whether calls may run: `ask` if some need an approval, `deny` if all are refused.
+    #[schemars(extend("enum" = ["auto", "ask", "deny"]))]
+    permission: &'static str,
     /// Where the tool comes from.
     source: ToolSource,
     /// Whether calls can run at this moment.
@@ -126,7 +126,7 @@ pub(super) async fn tools(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
 ) -> Response {
-    let permission = state.agent.permission();
+    let permissions = permissions::of_owner(&state, &owner);
     let entry = |source: &Source, tool: &SharedTool| {
         let definition = tool.definition();
         let parameters = definition.parameters.as_deref().unwrap_or("{}");
@@ -134,7 +134,9 @@ pub(super) async fn tools(
             description: definition.description(),
             name: definition.name.clone(),
             parameters: serde_json::from_str(parameters).unwrap_or_default(),
-            permission,
+            permission: permissions
+                .of_tool(&definition.name, tool.policy().classes())
+                .word(),
             source: tool.policy().source,
             state: source.health(),
         }

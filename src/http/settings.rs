@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 
+use crate::rules::Level;
+
 /// Memory for a byte of a body that is parsed.
 pub const PARSE_FACTOR: u64 = 8;
 
@@ -86,6 +88,8 @@ pub struct ApiKey {
     pub forward: Option<Vec<String>>,
     /// Whether the key may read the figures of all keys.
     pub operator: bool,
+    /// What it lets server-side tools do.
+    pub permissions: Level,
 }
 
 #[cfg(test)]

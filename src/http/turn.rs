@@ -46,6 +46,7 @@ pub(super) fn caller(
 ) -> Result<Caller, ApiError> {
     let session_header = session_header(headers)?;
     let chat_header = chat_header(headers, &state.settings.session_headers)?;
+    let permissions = state.access.get().permissions(&owner);
     Ok(Caller {
         request_id,
         owner,
@@ -56,6 +57,7 @@ pub(super) fn caller(
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
         trace: HeaderMap::new(),
         headers: Arc::default(),
+        permissions,
         record: TurnRecord::default(),
     })
 }

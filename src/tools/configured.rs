@@ -174,6 +174,13 @@ impl Dispatch {
         }
     }
 
+    /// The tool that a declared function of this name would be, if the dispatch URL would run it.
+    pub(super) fn tool_named(&self, name: &str) -> Option<SharedTool> {
+        let is_named = self.tools.as_ref().is_none_or(|globs| globs.matches(name));
+        let definition = || ToolDefinition::function(name, "", "{}");
+        (is_named && is_declarable(name)).then(|| self.tool(definition()))
+    }
+
     /// The declared tool, run by the dispatch URL.
     pub(super) fn tool(&self, definition: ToolDefinition) -> SharedTool {
         Arc::new(HttpTool::dispatched(&self.endpoint, definition))

@@ -7,26 +7,16 @@
 //! withdrawn if the future is dropped or the deadline of the turn passes. A decision of a person is not awaited here: the
 //! verdict is that the call waits, and the call comes to the gate again once it is decided.
 
-use schemars::JsonSchema;
+mod permissions;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use self::permissions::TurnPermissions;
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool, ToolStatus};
-
-/// Whether server-side tools may run; the stricter value is the greater one.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Permission {
-    /// Calls run.
-    #[default]
-    Auto,
-    /// Every call is refused, and the model is told that the tool is not permitted.
-    Deny,
-}
+use crate::rules::{Effect, RuledCall};
 
 /// Admits calls. One gate serves all turns.
 #[derive(Debug, Default)]
@@ -81,38 +71,28 @@ pub struct GateWait {
     pub id: String,
 }
 
-impl Permission {
-    /// Every permission.
-    pub const ALL: [Self; 2] = [Self::Auto, Self::Deny];
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.as_str() == word)
-    }
-
-    /// Whether every call is refused, so that the gate need not be asked.
-    pub fn refuses_all(self) -> bool {
-        match self {
-            Self::Auto => false,
-            Self::Deny => true,
-        }
-    }
-
-    /// The word for configuration and for the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Deny => "deny",
-        }
-    }
-}
-
 impl CallRefusal {
-    /// The refusal of a tool that is not permitted.
-    pub fn not_permitted(tool: &str) -> Self {
+    /// The refusal of a call that the rules deny.
+    pub fn denied(tool: &str, reason: Option<&str>) -> Self {
+        let text = match reason {
+            Some(reason) => format!("This call of '{tool}' is not permitted: {reason}"),
+            None => format!("This call of '{tool}' is not permitted. Answer without it."),
+        };
         Self {
             status: ToolStatus::Denied,
-            text: format!("The tool '{tool}' is not permitted here. Answer without it."),
+            text,
+        }
+    }
+
+    /// The refusal of every call of a tool.
+    pub fn never_permitted(tool: &str, reason: Option<&str>) -> Self {
+        let text = match reason {
+            Some(reason) => format!("The tool '{tool}' is not permitted here: {reason}"),
+            None => format!("The tool '{tool}' is not permitted here. Answer without it."),
+        };
+        Self {
+            status: ToolStatus::Denied,
+            text,
         }
     }
 
@@ -175,9 +155,21 @@ impl Gate {
         if let Some(script) = &self.scripted {
             return script.admit(request).await;
         }
-        match request.context.permission {
-            Permission::Auto => Verdict::Run,
-            Permission::Deny => Verdict::Refuse(CallRefusal::not_permitted(request.name)),
+        let decision = request.context.permissions.decide(&RuledCall {
+            call_id: request.call_id,
+            tool: request.name,
+            classes: request.tool.policy().classes(),
+            arguments: request.arguments,
+        });
+        match decision.effect {
+            Effect::Allow => Verdict::Run,
+            Effect::Deny => {
+                let reason = decision.reason.as_deref();
+                Verdict::Refuse(CallRefusal::denied(request.name, reason))
+            }
+            Effect::Ask => Verdict::Wait(GateWait {
+                id: request.call_id.to_owned(),
+            }),
         }
     }
 }

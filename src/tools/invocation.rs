@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use super::cited_sources::CitedSources;
-use super::gate::Permission;
+use super::gate::TurnPermissions;
 use super::incoming::IncomingResults;
 use super::python::EarlierCode;
 use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
@@ -53,8 +53,8 @@ pub struct CallContext {
     pub owner: Owner,
     /// The sources of the conversation and their numbers.
     pub sources: CitedSources,
-    /// What server-side tools may do in this turn.
-    pub permission: Permission,
+    /// What the calls of the turn may do.
+    pub permissions: TurnPermissions,
     /// Bounds the large results that the batch receives at the same time.
     pub incoming: IncomingResults,
 }
@@ -107,7 +107,7 @@ impl CallContext {
             earlier_code: EarlierCode::None,
             owner: Owner::everybody(),
             sources: CitedSources::default(),
-            permission: Permission::Auto,
+            permissions: TurnPermissions::default(),
             incoming: IncomingResults::default(),
         }
     }

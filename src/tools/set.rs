@@ -56,6 +56,9 @@ pub struct ToolSet {
     filter: Option<ToolFilter>,
     /// The only tools that may be called; `None` if all may.
     allowed: Option<Arc<HashSet<String>>>,
+    /// Server-side tools that the rules deny whatever their arguments, and the texts that say so to
+    /// the model. They are not offered.
+    denied: Arc<HashMap<String, Arc<str>>>,
 }
 
 /// Which side runs a call.
@@ -65,6 +68,8 @@ pub enum Lookup {
     Server(SharedTool),
     /// The client.
     Client,
+    /// Neither: the rules deny every call of the server's tool, as this text says to the model.
+    Denied(Arc<str>),
     /// Neither: the model was offered no tool of this name, or may not call it.
     Unknown,
 }
@@ -73,7 +78,7 @@ impl Lookup {
     fn server(&self) -> Option<&SharedTool> {
         match self {
             Self::Server(tool) => Some(tool),
-            Self::Client | Self::Unknown => None,
+            Self::Client | Self::Denied(_) | Self::Unknown => None,
         }
     }
 }
@@ -88,7 +93,7 @@ impl ToolSet {
     pub fn runs_code(&self) -> bool {
         self.by_name.values().any(|lookup| match lookup {
             Lookup::Server(tool) => tool.policy().kind == ToolKind::CodeExecution,
-            Lookup::Client | Lookup::Unknown => false,
+            Lookup::Client | Lookup::Denied(_) | Lookup::Unknown => false,
         })
     }
 
@@ -96,7 +101,7 @@ impl ToolSet {
     pub fn is_read_only(&self, name: &str) -> bool {
         match self.by_name.get(name) {
             Some(Lookup::Server(tool)) => tool.policy().read_only,
-            Some(Lookup::Client | Lookup::Unknown) => false,
+            Some(Lookup::Client | Lookup::Denied(_) | Lookup::Unknown) => false,
             // Also one that is still to be found: an earlier turn may have called it.
             None => {
                 let tool = self.searchable.get(name);
@@ -133,6 +138,11 @@ impl ToolSet {
         self.by_name.contains_key(name) || self.found(name).is_some()
     }
 
+    /// Whether the rules deny every call of this name.
+    pub fn denies(&self, name: &str) -> bool {
+        self.denied.contains_key(name)
+    }
+
     /// Which side runs calls of this name.
     pub fn lookup(&self, name: &str) -> Lookup {
         if !self.allows(name) {
@@ -141,6 +151,7 @@ impl ToolSet {
         let offered = self.by_name.get(name).cloned();
         offered
             .or_else(|| self.found(name).cloned().map(Lookup::Server))
+            .or_else(|| self.denied.get(name).cloned().map(Lookup::Denied))
             .unwrap_or(Lookup::Unknown)
     }
 
@@ -209,20 +220,31 @@ pub(super) struct ToolSetBuilder<'a> {
     list: String,
     has_server_tools: bool,
     searchable: SearchableTools,
+    denied: HashMap<String, Arc<str>>,
 }
 
 impl<'a> ToolSetBuilder<'a> {
     /// Starts with the tools that the sources offer, without those that the filter removes.
     pub(super) fn new(mut offered: Vec<SharedTool>, filter: &'a ToolFilter) -> Self {
         offered.retain(|tool| filter.offers(&tool.definition().name));
+        let mut denied = HashMap::new();
+        offered.retain(|tool| match filter.denial(&**tool) {
+            Some(text) => {
+                denied.insert(tool.definition().name.clone(), text);
+                false
+            }
+            None => true,
+        });
         Self {
             offered,
             filter,
             names: Vec::new(),
             by_name: HashMap::new(),
             list: String::new(),
-            has_server_tools: false,
+            // A server that denies its tools takes part as well.
+            has_server_tools: !denied.is_empty(),
             searchable: SearchableTools::default(),
+            denied,
         }
     }
 
@@ -250,6 +272,7 @@ impl<'a> ToolSetBuilder<'a> {
             .iter()
             .chain(to_be_found)
             .map(|tool| tool.definition().name.clone())
+            .chain(self.denied.keys().cloned())
             .collect();
         let mut seen = HashSet::with_capacity(declared.len());
         let mut wrong_name = None;
@@ -297,6 +320,10 @@ impl<'a> ToolSetBuilder<'a> {
 
     fn offer_server(&mut self, tool: SharedTool) {
         self.has_server_tools = true;
+        if let Some(text) = self.filter.denial(&*tool) {
+            self.denied.insert(tool.definition().name.clone(), text);
+            return;
+        }
         self.offer(tool.clone().definition(), Lookup::Server(tool));
     }
 
@@ -316,6 +343,7 @@ impl<'a> ToolSetBuilder<'a> {
             searchable: self.searchable,
             filter: has_servers.then(|| self.filter.clone()),
             allowed: None,
+            denied: Arc::new(self.denied),
         }
     }
 }

@@ -296,6 +296,18 @@ impl SourceList {
         self.names.contains(name)
     }
 
+    /// The tool of a name, also one that a request has to ask for. A declared function that the dispatch URL would run is one
+    /// without a schema.
+    pub fn tool_named(&self, name: &str) -> Option<SharedTool> {
+        let mut tools = self.sources.iter().flat_map(Source::tools);
+        let known = tools.find(|tool| tool.definition().name == name).cloned();
+        let declared = |source: &Source| match source {
+            Source::Dispatch(dispatch) => dispatch.tool_named(name),
+            _ => None,
+        };
+        known.or_else(|| self.sources.iter().find_map(declared))
+    }
+
     /// Whether requests can get server-side tools without asking for them.
     pub fn offers_by_default(&self) -> bool {
         self.sources.iter().any(Source::offers_by_default)

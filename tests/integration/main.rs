@@ -52,6 +52,7 @@ mod neighbours;
 mod openapi;
 mod operators;
 mod passthrough;
+mod permissions;
 mod quirks;
 mod reads;
 mod refused;

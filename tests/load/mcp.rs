@@ -23,7 +23,7 @@ use loopwright::{
         CallContext, IncomingResults, SharedTool, ToolStatus,
         batch::{BatchCall, BatchEvent, BatchLimits, run},
         cited_sources::CitedSources,
-        gate::{Gate, Permission},
+        gate::{Gate, TurnPermissions},
         mcp::McpServers,
         python::EarlierCode,
         source::{Source, Sources},
@@ -279,7 +279,7 @@ fn context() -> Arc<CallContext> {
         earlier_code: EarlierCode::None,
         owner: Owner::everybody(),
         sources: CitedSources::default(),
-        permission: Permission::Auto,
+        permissions: TurnPermissions::default(),
         incoming: IncomingResults::default(),
     })
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::ToolServices;
-use super::super::machine::Machine;
 use super::super::options::ToolExecution;
+use super::super::parked::TurnState;
 use super::super::turn::TurnRequest;
 use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
@@ -38,12 +38,12 @@ impl BatchContext {
         request: &TurnRequest,
         session_id: Option<SessionId>,
         turn_env: &TurnEnv,
-        machine: &Machine,
+        turn: &TurnState,
     ) -> Self {
         let call = CallContext {
             session_id,
             request_id: request.caller.request_id.clone(),
-            round: machine.round(),
+            round: turn.machine.round(),
             model: request.model.clone(),
             user: request.user.clone(),
             trace: request.caller.trace.clone(),
@@ -52,7 +52,7 @@ impl BatchContext {
             earlier_code: turn_env.earlier_code(),
             owner: request.caller.owner.clone(),
             sources: turn_env.sources().clone(),
-            permission: machine.permission(),
+            permissions: turn.permissions.clone(),
             incoming: IncomingResults::default(),
         };
         Self {

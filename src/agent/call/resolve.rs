@@ -60,6 +60,7 @@ impl Resolver<'_> {
         let tools = self.tools;
         let mut repairs = Vec::new();
         if !tools.offers(&call.name)
+            && !tools.denies(&call.name)
             && let Some(name) = match_name(&call.name, tools.names())
         {
             call.name = name.to_owned();
@@ -77,6 +78,13 @@ impl Resolver<'_> {
                     call.arguments = "{}".to_owned();
                 }
                 Call::new(call, facts, problem, repairs)
+            }
+            Lookup::Denied(text) => {
+                let facts = CallFacts::Denied(CallSignature::new(&call.name, &call.arguments));
+                if serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err() {
+                    call.arguments = "{}".to_owned();
+                }
+                Call::new(call, facts, text.to_string(), repairs)
             }
             Lookup::Server(tool) => {
                 let Repaired {

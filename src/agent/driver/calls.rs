@@ -46,7 +46,7 @@ impl Run {
             &self.request,
             session_id,
             &self.turn_env,
-            &self.turn.machine,
+            &self.turn,
         )
         .with_turn_bytes(std::mem::take(&mut self.turn.turn_bytes))
         .kept(was_kept)

@@ -20,9 +20,8 @@ use crate::tools::tool_search::TOOL_SEARCH;
 impl Run {
     /// Takes a turn on that was kept with the session. What is permitted now may be less than when it began.
     pub(super) fn take_on(&mut self, parked: ParkedTurn) {
-        let permission = self.turn.machine.permission();
-        self.turn = parked.state;
-        self.turn.machine.restrict(permission);
+        let now = mem::replace(&mut self.turn, parked.state).permissions;
+        self.turn.permissions = mem::take(&mut self.turn.permissions).under(&now);
         self.phase = Phase::Parked(Box::new(parked.batch));
     }
 

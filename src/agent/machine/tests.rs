@@ -13,7 +13,6 @@ fn machine(change: impl FnOnce(&mut TurnRules)) -> Machine {
         max_rounds: 256,
         limits: TurnLimits::default(),
         on_limit: OnLimit::FinalAnswer,
-        permission: Permission::Auto,
         forbids_calls: false,
         repeat_threshold: 3,
     };

@@ -2,15 +2,16 @@
 
 pub(super) mod agent;
 
-use self::agent::{AgentFields, PROGRESS, unavailable};
+use self::agent::{AgentFields, PROGRESS};
 use super::body::Field;
 use crate::agent::options::{Options, TextMode, ToolExecution, TurnLimits};
-use crate::agent::policy::permission::strictest;
-use crate::agent::settings::{ImageStyle, Permission, Settings};
-use crate::agent::turn::{Caller, Globs, SessionMode, ToolFilter};
+use crate::agent::settings::{ImageStyle, Settings};
+use crate::agent::turn::{
+    Caller, Effect, Globs, Level, LevelName, Permissions, SessionMode, ToolFilter,
+};
 use crate::ids::SessionId;
 use crate::openai::raw::RawObject;
-use crate::openai::request::{RequestError, one_of};
+use crate::openai::request::{RequestError, listed, one_of};
 
 /// The same as `agent.progress`, for clients that can set headers only.
 pub const PROGRESS_HEADER: &str = "x-loopwright-progress";
@@ -36,6 +37,7 @@ pub(super) struct Extensions {
     pub(super) progress: ProgressMode,
     pub(super) images: ImageStyle,
     pub(super) filter: ToolFilter,
+    pub(super) permissions: Permissions,
 }
 
 /// The members of the extensions, and members of OpenAI's API that limit a turn or its storage.
@@ -153,10 +155,6 @@ impl<'a> ExtensionFields<'a> {
             on_disconnect: agent.on_disconnect,
             background: agent.background,
             on_limit: agent.on_limit,
-            permission: strictest(&[
-                permission(self.agent_permission)?,
-                permission(self.code_execution_permission)?,
-            ]),
             session_mode,
             tool_execution: match parallel {
                 Some(false) => ToolExecution::Sequential,
@@ -180,24 +178,40 @@ impl<'a> ExtensionFields<'a> {
             let problem = "needs a stored answer; leave out 'store' or send \"store\": true";
             return Err(RequestError::invalid("agent.background", problem));
         }
-        // Read before the lists of `agent.tools`, so that the error of this list is reported first.
-        let client_tools = globs("agent.client_tools", agent.client_tools.as_deref())?;
-        let allow = agent.allow.as_deref();
-        let allow = allow.map(|list| globs("agent.tools", Some(list)));
-        let deny = globs("agent.tools", agent.deny.as_deref());
-        let filter = ToolFilter::new(
-            allow.transpose()?,
-            deny?,
-            client_tools,
-            options.max_tool_rounds > 0,
-        );
+        let of_request = Level {
+            name: LevelName::Request,
+            rules: agent.permissions.clone(),
+            word: word(self.agent_permission)?.max(word(self.code_execution_permission)?),
+        };
+        let permissions = Permissions::new(vec![
+            settings.permissions.clone(),
+            caller.permissions.clone(),
+            of_request,
+        ]);
+        let filter = filter(&agent, options.max_tool_rounds > 0)?;
         Ok(Extensions {
             options,
             progress: agent.progress.unwrap_or(self.progress),
             images: agent.images.unwrap_or(settings.images),
-            filter,
+            filter: filter.under(permissions.clone()),
+            permissions,
         })
     }
+}
+
+/// The server-side tools that a request may use by their names; none of them unless they are `enabled`.
+fn filter(agent: &AgentFields, enabled: bool) -> Result<ToolFilter, RequestError> {
+    // Read before the lists of `agent.tools`, so that the error of this list is reported first.
+    let client_tools = globs("agent.client_tools", agent.client_tools.as_deref())?;
+    let allow = agent.allow.as_deref();
+    let allow = allow.map(|list| globs("agent.tools", Some(list)));
+    let deny = globs("agent.tools", agent.deny.as_deref());
+    Ok(ToolFilter::new(
+        allow.transpose()?,
+        deny?,
+        client_tools,
+        enabled,
+    ))
 }
 
 /// Whether the answer is to be a JSON document. Texts of several rounds would be none.
@@ -214,15 +228,12 @@ fn globs(param: &str, patterns: Option<&[String]>) -> Result<Globs, RequestError
         .map_err(|error| RequestError::field(param, error.to_string()))
 }
 
-fn permission(field: Field<'_>) -> Result<Permission, RequestError> {
+/// What the request says of calls that none of its rules matches.
+fn word(field: Field<'_>) -> Result<Option<Effect>, RequestError> {
     let name = field.name;
-    let Some(word) = field.read::<String>("\"auto\" or \"deny\"")? else {
-        return Ok(Permission::default());
-    };
-    Permission::parse(&word).ok_or_else(|| match &*word {
-        "ask" => unavailable(name, "\"ask\" needs approvals; send \"auto\" or \"deny\""),
-        _ => RequestError::invalid(name, "must be \"auto\" or \"deny\""),
-    })
+    let word = field.read::<String>(&listed(&Effect::WORDS))?;
+    word.map(|word| one_of(name, &word, &Effect::WORDS))
+        .transpose()
 }
 
 fn lowest<T: PartialOrd + Copy>(first: Option<T>, second: Option<T>) -> Option<T> {
@@ -257,6 +268,7 @@ mod tests {
             chat_header: chat.map(|id| ChatId::parse(id).unwrap()),
             progress_header: None,
             headers: Arc::default(),
+            permissions: Level::silent(LevelName::Key),
             trace: HeaderMap::new(),
             record: crate::agent::turn::TurnRecord::default(),
         }
@@ -321,7 +333,15 @@ mod tests {
             r#"{"code_execution_permission":"deny"}"#,
             r#"{"agent_permission":"auto","code_execution_permission":"deny"}"#,
         ] {
-            assert_eq!(parse(json).unwrap().permission, Permission::Deny, "{json}");
+            let object = RawObject::parse(json).unwrap();
+            let read = ExtensionFields::of(&object).read(&caller(None, None), &settings());
+            let classes = crate::rules::ToolClasses {
+                read_only: true,
+                destructive: false,
+                open_world: false,
+            };
+            let effect = read.unwrap().permissions.of_tool("t", classes);
+            assert_eq!(effect, Effect::Deny, "{json}");
         }
     }
 

@@ -86,6 +86,7 @@ mod tests {
             sha256: [0; 32],
             forward: forward.map(owned),
             operator: false,
+            permissions: crate::rules::Level::silent(crate::rules::LevelName::Key),
         }
     }
 

@@ -9,7 +9,9 @@ use super::errors;
 use super::headers::HeaderKind::Number;
 use super::operation::Operation;
 use crate::http::models::{Model, ModelList, OfferedTools};
+use crate::http::permissions::ExplainRequest;
 use crate::metrics;
+use crate::rules::RuleDecision;
 use crate::tools::source::Health;
 use crate::upstream::look::UpstreamState;
 
@@ -77,6 +79,17 @@ pub(in crate::http) fn tools(operation: Operation<'_>) -> Operation<'_> {
     operation
         .named("Tools", "listTools", "The server-side tools")
         .answers::<OfferedTools>(200, "The tools, with the JSON Schemas of their arguments.")
+}
+
+pub(in crate::http) fn explain(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("Tools", "explainPermission", "Which rule decides about a call")
+        .described(
+            "The decision about the first call of a turn whose request has no rules of its own. No call is made.",
+        )
+        .reads::<ExplainRequest>(true)
+        .answers::<RuleDecision>(200, "The decision, and what each level says.")
+        .fails(errors::NOT_FOUND)
 }
 
 /// Whether the server can work.

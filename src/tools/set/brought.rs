@@ -27,6 +27,7 @@ impl ToolSet {
             !self.by_name.contains_key(name)
                 && self.searchable.get(name).is_none()
                 && filter.offers(name)
+                && filter.denial(&**tool).is_none()
         };
         let brought = now.tools_of_servers(&servers);
         let brought: Vec<SharedTool> = brought.filter(|tool| is_new(tool)).cloned().collect();

@@ -1,8 +1,13 @@
 //! The lists of name patterns that say which tools a request may use.
 
+use std::sync::Arc;
+
 use globset::{Glob, GlobSet};
 
+use super::super::Tool;
+use super::super::gate::CallRefusal;
 use crate::ids::shown;
+use crate::rules::Permissions;
 
 /// Most patterns of one list. Requests bring them, and compiling each takes time; a longer list is refused.
 /// Tried by `tools::set::a_glob_that_cannot_be_read_is_named`.
@@ -19,6 +24,7 @@ pub struct ToolFilter {
     deny: Globs,
     client_tools: Globs,
     enabled: bool,
+    permissions: Permissions,
 }
 
 /// Why a list of patterns cannot be used.
@@ -53,7 +59,25 @@ impl ToolFilter {
             deny,
             client_tools,
             enabled,
+            permissions: Permissions::default(),
         }
+    }
+
+    /// The same filter under rules: what they deny whatever its arguments is not offered.
+    #[must_use]
+    pub fn under(self, permissions: Permissions) -> Self {
+        Self {
+            permissions,
+            ..self
+        }
+    }
+
+    /// What the model is told of a tool of which the rules deny every call.
+    pub(in crate::tools) fn denial(&self, tool: &dyn Tool) -> Option<Arc<str>> {
+        let (name, policy) = (&tool.definition().name, tool.policy());
+        let denied = self.permissions.denies_whatever(name, policy.classes())?;
+        let refusal = CallRefusal::never_permitted(name, denied.reason.as_deref());
+        Some(refusal.text.into())
     }
 
     /// Whether a server-side tool of this name may be used.

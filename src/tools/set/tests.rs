@@ -105,6 +105,7 @@ fn owners(set: &ToolSet, names: &[&str]) -> String {
             ToolSource::Mcp | ToolSource::BuiltIn => "built_in",
         },
         Lookup::Client => "client",
+        Lookup::Denied(_) => "denied",
         Lookup::Unknown => "-",
     };
     names.iter().map(owner).collect::<Vec<_>>().join(" ")

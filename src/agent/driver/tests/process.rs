@@ -17,7 +17,6 @@ use tokio_util::task::TaskTracker;
 use crate::agent::control::TurnControl;
 use crate::agent::driver::Run;
 use crate::agent::event::{AgentEvent, Outcome};
-use crate::agent::policy::Policies;
 use crate::agent::settings::Settings;
 use crate::agent::stop::TurnEnd;
 use crate::agent::turn::{Caller, TurnRecord, TurnRequest};
@@ -247,6 +246,7 @@ impl Process {
             session_header: None,
             chat_header: None,
             progress_header: None,
+            permissions: crate::rules::Level::silent(crate::rules::LevelName::Key),
             headers: Arc::default(),
             trace: HeaderMap::new(),
             record: TurnRecord::default(),
@@ -341,7 +341,6 @@ fn parts(
     };
     AgentParts {
         router: Arc::new(Router::new(vec![entry]).unwrap()),
-        policies: Policies::new(settings.clone()),
         settings,
         sessions,
         downloads: FileDownloads::new(&no_downloads).unwrap(),

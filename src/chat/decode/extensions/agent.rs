@@ -1,5 +1,8 @@
 //! The members of `agent`. Unknown keys are refused.
 
+mod permissions;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,13 +13,14 @@ use crate::agent::options::{
     CitationStyle, OnDisconnect, OnLimit, TextMode, ToolExecution, TurnLimits,
 };
 use crate::agent::settings::{ImageStyle, Settings};
-use crate::agent::turn::SessionMode;
+use crate::agent::turn::{RuleSet, SessionMode};
 use crate::openai::raw::RawObject;
 use crate::openai::request::{RequestError, listed, one_of};
 
 /// Keys inside `agent`.
-pub(in crate::chat::decode) const AGENT_FIELDS: [&str; 13] = [
+pub(in crate::chat::decode) const AGENT_FIELDS: [&str; 14] = [
     "tools",
+    "permissions",
     "client_tools",
     "on_limit",
     "limits",
@@ -87,6 +91,7 @@ pub(super) struct AgentFields {
     pub(super) allow: Option<Vec<String>>,
     pub(super) deny: Option<Vec<String>>,
     pub(super) client_tools: Option<Vec<String>>,
+    pub(super) permissions: Arc<RuleSet>,
     pub(super) on_disconnect: OnDisconnect,
     pub(super) background: bool,
     pub(super) on_limit: OnLimit,
@@ -131,6 +136,7 @@ impl AgentFields {
         Ok(Self {
             allow,
             deny,
+            permissions: permissions::read(&agent)?,
             client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
             background: member(&agent, "agent.background", "true or false")?.unwrap_or_default(),
             on_disconnect: word(&agent, "agent.on_disconnect", &ON_DISCONNECT)?.unwrap_or_default(),
@@ -216,7 +222,7 @@ fn word<T: Copy>(
     asked.map(|word| one_of(path, &word, words)).transpose()
 }
 
-pub(super) fn unavailable(param: &str, remedy: &str) -> RequestError {
+fn unavailable(param: &str, remedy: &str) -> RequestError {
     let problem = format!("is not available in this version of loopwright: {remedy}");
     RequestError::invalid(param, &problem)
 }

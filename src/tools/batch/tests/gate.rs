@@ -1,7 +1,8 @@
 //! Calls before the gate.
 
 use super::*;
-use crate::tools::gate::Permission;
+use crate::rules::{Effect, Level, LevelName, Permissions};
+use crate::tools::gate::TurnPermissions;
 
 /// Takes 60 s for the first call.
 fn slow_for_the_first() -> Arc<Gate> {
@@ -134,12 +135,15 @@ async fn dropping_the_stream_withdraws_a_request_at_the_gate() {
 async fn the_gate_refuses_what_is_not_permitted() {
     let started = Arc::default();
     let context = Arc::new(CallContext {
-        permission: Permission::Deny,
+        permissions: TurnPermissions::new(Permissions::new(vec![Level {
+            word: Some(Effect::Deny),
+            ..Level::silent(LevelName::Server)
+        }])),
         ..CallContext::example()
     });
     let batch = calls(sleeper(&started), &[1]);
     let events = run(batch, context, Arc::default(), parallel(8)).map(shown);
-    let text = "denied: The tool 't' is not permitted here. Answer without it.";
+    let text = "denied: This call of 't' is not permitted. Answer without it.";
     assert_eq!(events.collect::<Vec<_>>().await, owned(&[(0, text)]));
     assert!(started.lock().is_empty());
 }

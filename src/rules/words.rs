@@ -1,0 +1,78 @@
+//! The words of `agent_permission`, and levels that only have one.
+
+use std::sync::Arc;
+
+use super::{Effect, Level, LevelName, Permissions, RuleEntry, ToolClasses};
+
+impl Effect {
+    /// The words of `agent_permission` and their effects.
+    pub const WORDS: [(&'static str, Self); 3] = [
+        ("auto", Self::Allow),
+        ("ask", Self::Ask),
+        ("deny", Self::Deny),
+    ];
+
+    /// The word of `agent_permission`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Allow => "auto",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl RuleEntry {
+    /// The names of the members of a rule.
+    pub const FIELDS: [&'static str; 10] = [
+        "tool",
+        "risk",
+        "argument",
+        "match",
+        "patterns",
+        "from_call",
+        "effect",
+        "reason",
+        "must_match",
+        "must_not_match",
+    ];
+}
+
+impl Level {
+    /// A level without rules and without a word.
+    pub fn silent(name: LevelName) -> Self {
+        Self {
+            name,
+            rules: Arc::default(),
+            word: None,
+        }
+    }
+}
+
+impl Permissions {
+    /// What a tool may do as far as it is known without arguments: `Deny` if every call is denied, `Ask` if some calls are
+    /// asked about.
+    pub fn of_tool(&self, tool: &str, classes: ToolClasses) -> Effect {
+        if self.denies_whatever(tool, classes).is_some() {
+            return Effect::Deny;
+        }
+        match self
+            .levels()
+            .iter()
+            .any(|level| level.may_ask(tool, classes))
+        {
+            true => Effect::Ask,
+            false => Effect::Allow,
+        }
+    }
+}
+
+impl Level {
+    /// Whether some call of the tool is asked about.
+    fn may_ask(&self, tool: &str, classes: ToolClasses) -> bool {
+        let rules = self.rules.rules();
+        let mut of_tool = rules.iter().filter(|rule| rule.concerns(tool, classes));
+        let by_rule = of_tool.any(|rule| rule.effect == Effect::Ask);
+        by_rule || self.word == Some(Effect::Ask)
+    }
+}
