@@ -3,6 +3,7 @@
 //! Ids that an operator reads (requests, sessions, completions) are ordered by time. No id that gives access to something can
 //! be guessed.
 
+mod approval;
 mod chat;
 mod random;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+pub use self::approval::ApprovalId;
 pub use self::chat::{ChatId, ChatKey};
 pub use self::random::{fresh_call_id, fresh_delivery_id, fresh_traceparent};
 pub(crate) use self::random::{hex, random_hex};

@@ -15,8 +15,9 @@ mod title;
 pub use self::interrupted::interrupted_results;
 pub use self::service::{Sessions, UnwrittenChange};
 pub use crate::store::{
-    Attachment, Change, IdOrigin, Lease, Replaced, SessionHead, SessionSummary, StorageFull,
-    StoreError, StoredMessage, StoredSession, UnstoredTurn, View, WaitingTurn,
+    Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, ApprovalVerdict, Attachment,
+    Change, Decided, IdOrigin, Lease, Remember, Replaced, SessionHead, SessionSummary, StorageFull,
+    StoreError, StoredMessage, StoredSession, TurnChange, UnstoredTurn, View, WaitingTurn,
 };
 
 /// How a request's messages relate to the stored history.

@@ -8,6 +8,8 @@
 
 mod accounts;
 mod answer;
+mod approval;
+mod approvals;
 mod backup;
 mod check;
 mod clock;
@@ -44,6 +46,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 pub use self::accounts::{Account, AccountReservation};
+pub use self::approval::{
+    Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, ApprovalVerdict, Decided, Remember,
+};
 pub use self::backup::{BackupCounts, BackupError, StoreBackup};
 pub use self::check::{check, check_directory};
 pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};
@@ -59,7 +64,7 @@ pub use self::postgres::PostgresUrl;
 pub(crate) use self::postgres::tests::PostgresServer;
 pub use self::record::{
     Change, IdOrigin, Replaced, SessionHead, SessionPage, SessionSummary, StoredMessage,
-    StoredSession, Title, View,
+    StoredSession, Title, TurnChange, View,
 };
 pub use self::replica::OtherReplica;
 pub use self::run::{KeyClaim, RunAnswer, RunRecord, RunRecordState};

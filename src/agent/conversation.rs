@@ -14,8 +14,8 @@ use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::polling::LONG_BYTES;
 use crate::session::{
-    Attachment, Change, IdOrigin, Lease, Sessions, StoreError, StoredMessage, StoredSession,
-    UnstoredTurn, UnwrittenChange,
+    ApprovalQuestion, Attachment, Change, IdOrigin, Lease, Sessions, StoreError, StoredMessage,
+    StoredSession, TurnChange, UnstoredTurn, UnwrittenChange,
 };
 
 /// How long a turn of an unstored session waits for the results of its client calls. Then it is forgotten.
@@ -166,11 +166,16 @@ impl Conversation {
         }
     }
 
-    /// Stores an assistant message before its calls run. [`Self::push_round`] brings it again with the results.
+    /// Stores an assistant message before its calls run, if it is not stored. [`Self::push_round`] brings it again with the
+    /// results. `turn` is what becomes of the turn that is kept, if one is.
     ///
     /// # Errors
-    /// When it could not be stored. It is not part of the next write then.
-    pub(super) async fn write_ahead(&mut self, message: StoredMessage) -> Result<(), WriteFailure> {
+    /// When it could not be stored. It is not part of the next write then, and what was stored before stays.
+    pub(super) async fn write_ahead(
+        &mut self,
+        message: StoredMessage,
+        turn: TurnChange,
+    ) -> Result<(), WriteFailure> {
         if self.stored_id().is_none() || self.keeps_written(&message) {
             return Ok(());
         }
@@ -179,7 +184,14 @@ impl Conversation {
         };
         let lease = lease.clone();
         self.unsaved.append.push(message.clone());
-        self.unsaved.ends_turn |= std::mem::take(&mut self.keeps_turn);
+        match turn {
+            TurnChange::Leave => {}
+            TurnChange::End => self.end_turn(),
+            TurnChange::Keep { .. } => {
+                self.unsaved.turn = turn;
+                self.keeps_turn = true;
+            }
+        }
         let change = self.take_change();
         // In this task, as the calls wait for it.
         let written = self.sessions.write(&lease, change).await;
@@ -191,6 +203,13 @@ impl Conversation {
             }
         }
         Ok(())
+    }
+
+    /// The next write ends the turn that the store keeps, if it keeps one.
+    fn end_turn(&mut self) {
+        if std::mem::take(&mut self.keeps_turn) {
+            self.unsaved.turn = TurnChange::End;
+        }
     }
 
     /// What is to be written now.
@@ -220,8 +239,14 @@ impl Conversation {
         let failure = WriteFailure::of(&error);
         let mut append = change.append;
         append.append(&mut self.unsaved.append);
+        let turn = match change.turn {
+            // The caller knows that it is not kept.
+            TurnChange::Keep { .. } => TurnChange::Leave,
+            turn @ (TurnChange::Leave | TurnChange::End) => turn,
+        };
         self.unsaved = Change {
             append,
+            turn,
             client_calls: Vec::new(),
             ..change
         };
@@ -251,7 +276,8 @@ impl Conversation {
         is_same
     }
 
-    /// Keeps a turn with the stored session, for a process that goes on with it. `message` asks for its calls.
+    /// Keeps a turn with the stored session, for a process that goes on with it. `message` asks for its calls; if it is not
+    /// stored yet, or has changed, it is stored in the same transaction. `questions` are calls that wait for a person.
     ///
     /// # Errors
     /// When it cannot be kept.
@@ -259,14 +285,19 @@ impl Conversation {
         &mut self,
         message: StoredMessage,
         turn: String,
+        questions: Vec<ApprovalQuestion>,
     ) -> Result<(), WriteFailure> {
         self.keep();
-        self.write_ahead(message).await?;
         let RunSession::Stored { lease, .. } = &self.session else {
             return Err(WriteFailure::Store);
         };
+        if self.written_ahead.as_ref() != Some(&message) {
+            let turn = TurnChange::Keep { turn, questions };
+            return self.write_ahead(message, turn).await;
+        }
         self.keeps_turn = true;
-        let kept = self.sessions.store.keep_turn(lease.fence(), &turn).await;
+        let store = &self.sessions.store;
+        let kept = store.keep_turn(lease.fence(), &turn, &questions).await;
         kept.map_err(|error| {
             tracing::error!(%error, cause = ?std::error::Error::source(&error), "a turn was not kept");
             WriteFailure::of(&error)
@@ -282,7 +313,7 @@ impl Conversation {
             RunSession::Stored { deferred: true, .. } => {}
             RunSession::Stored { lease, .. } => {
                 let (sessions, lease) = (self.sessions.clone(), lease.clone());
-                self.unsaved.ends_turn |= std::mem::take(&mut self.keeps_turn);
+                self.end_turn();
                 let change = self.take_change();
                 // The task holds the lease, so that the next turn starts after the change is written.
                 self.writing = Some(

@@ -214,7 +214,8 @@ async fn describe(
     let last_write = "SELECT max(newest) FROM (
             SELECT max(updated_at) AS newest FROM sessions UNION ALL SELECT max(written_at) FROM sessions
             UNION ALL SELECT max(last_used_at) FROM files UNION ALL SELECT max(created_at) FROM runs
-            UNION ALL SELECT max(ended_at) FROM runs UNION ALL SELECT max(created_at) FROM idempotency_keys) times";
+            UNION ALL SELECT max(ended_at) FROM runs UNION ALL SELECT max(created_at) FROM idempotency_keys
+            UNION ALL SELECT max(decided_at) FROM approvals) times";
     let (mut totals, mut counts) = (Vec::new(), Vec::new());
     for table in TABLES {
         let rows = table.count(from).await?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::approvals::session_waits;
 use super::run::AnswerLimits;
 use super::sessions::session_id;
 use super::shares::StatementSize;
@@ -92,7 +93,7 @@ impl Store {
 
     /// Deletes sessions without a client's id until `added` more bytes fit the limit of all sessions: the least
     /// recently written first, of the owner with the most bytes, and only of owners above the equal share. Leased
-    /// sessions and the session of the write stay.
+    /// sessions, those in which something can be decided, and the session of the write stay.
     pub(super) async fn evict_sessions(
         &self,
         owner: &Owner,
@@ -154,8 +155,11 @@ impl Store {
         let owners = "SELECT owner, large FROM (
                 SELECT owner, bytes + CASE WHEN owner = $1 THEN $2 ELSE 0 END AS large FROM session_usage) sized
             WHERE large > $3 ORDER BY large DESC, owner";
-        let sessions = "SELECT session_id, bytes FROM sessions WHERE owner = $1 AND origin > 0
-            ORDER BY updated_at, num LIMIT $2";
+        let sessions = concat!(
+            "SELECT session_id, bytes FROM sessions WHERE owner = $1 AND origin > 0 AND NOT ",
+            session_waits!(),
+            " ORDER BY updated_at, num LIMIT $2"
+        );
         let mut tx = self.read(writer, StatementSize::Large).await?;
         let values = values![writer.as_str(), signed(added), signed(share)];
         for mut row in tx.rows(owners, values).await? {

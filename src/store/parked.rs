@@ -1,6 +1,7 @@
 //! Turns that wait for a decision, as values. A turn belongs to its session, counts for its size and goes with it. A change
-//! that says so ends it.
+//! that says so ends it. See [`super::approvals`] for what they wait for.
 
+use super::approval::ApprovalQuestion;
 use super::lease::Fence;
 use super::limits::Growth;
 use super::shares::StatementSize;
@@ -9,18 +10,24 @@ use super::usage::Room;
 use super::{Store, StoreError, retrying};
 
 impl Store {
-    /// Keeps a turn with its session, in the place of an earlier one, until a [`super::Change`] ends it.
+    /// Keeps a turn with its session, in the place of an earlier one, until a [`super::Change`] ends it. The questions are
+    /// inserted with it; one that is there stays as it is.
     ///
     /// # Errors
     /// `LeaseLost`, `NotFound` when the session does not exist, `SessionTooLarge`, `Full`; else when the store fails.
     ///
     /// # Cancel safety
     /// As [`Store::write`].
-    pub async fn keep_turn(&self, fence: &Fence, turn: &str) -> Result<(), StoreError> {
+    pub async fn keep_turn(
+        &self,
+        fence: &Fence,
+        turn: &str,
+        questions: &[ApprovalQuestion],
+    ) -> Result<(), StoreError> {
         let least = self.shared.sessions.limits().min_free_disk;
         self.engine.measure_disk(least).await;
         self.with_room(&fence.owner, &fence.id, |room| {
-            retrying(move || self.try_keep_turn(fence, turn, room))
+            retrying(move || self.try_keep_turn(fence, (turn, questions), room))
         })
         .await
     }
@@ -29,10 +36,11 @@ impl Store {
     async fn try_keep_turn(
         &self,
         fence: &Fence,
-        turn: &str,
+        (turn, questions): (&str, &[ApprovalQuestion]),
         room: Room,
     ) -> Result<Result<(), u64>, StoreError> {
-        let size = StatementSize::of_bytes(turn.len() as u64);
+        let asked = questions.iter().map(ApprovalQuestion::bytes);
+        let size = StatementSize::of_bytes((turn.len() + asked.sum::<usize>()) as u64);
         let mut tx = self.begin(&fence.owner, size).await?;
         tx.check_lease(fence).await?;
         let sql = "UPDATE sessions SET written_at = written_at WHERE owner = $1 AND session_id = $2 RETURNING num, bytes";
@@ -42,7 +50,8 @@ impl Store {
         let (session, before): (i64, i64) = (row.column(0)?, row.column(1)?);
         let sql = "SELECT CAST(coalesce(sum(octet_length(turn)), 0) AS bigint) FROM parked_turns WHERE session = $1";
         let earlier: i64 = tx.one(sql, values![session]).await?.column(0)?;
-        let after = before - earlier + signed(turn.len());
+        let asked = tx.ask(session, questions).await?;
+        let after = before - earlier + signed(turn.len()) + asked;
         let growth = Growth {
             before: Some(unsigned(before)),
             after: unsigned(after),

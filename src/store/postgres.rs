@@ -13,6 +13,7 @@ mod replica;
 mod statements;
 #[cfg(test)]
 pub(super) mod tests;
+mod turns;
 mod url;
 mod write;
 

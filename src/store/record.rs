@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::approval::ApprovalQuestion;
 use crate::ids::{FileId, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
@@ -95,8 +96,43 @@ pub struct Change {
     pub id_origin: IdOrigin,
     /// The new metadata of the conversation, as the JSON text of an object; `None` leaves the stored one.
     pub metadata: Option<String>,
-    /// The turn that is kept with the session ends. A replacement ends it as well.
-    pub ends_turn: bool,
+    /// What becomes of the turn that is kept with the session.
+    pub turn: TurnChange,
+}
+
+/// What a change does with the turn that is kept with its session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum TurnChange {
+    /// It leaves the turn as it is, but a replacement ends it.
+    #[default]
+    Leave,
+    /// It ends the turn. What waits for a decision waits no longer.
+    End,
+    /// It keeps this turn in the place of the earlier one, as [`crate::store::Store::keep_turn`] does.
+    Keep {
+        /// The turn.
+        turn: String,
+        /// The calls that wait for a decision.
+        questions: Vec<ApprovalQuestion>,
+    },
+}
+
+impl TurnChange {
+    /// The turn that is kept, with its questions.
+    pub(super) fn kept(&self) -> Option<(&str, &[ApprovalQuestion])> {
+        match self {
+            Self::Keep { turn, questions } => Some((turn, questions)),
+            Self::Leave | Self::End => None,
+        }
+    }
+
+    /// The bytes of a turn that is kept and of its questions.
+    pub(super) fn bytes(&self) -> usize {
+        self.kept().map_or(0, |(turn, questions)| {
+            let questions = questions.iter().map(ApprovalQuestion::bytes);
+            turn.len() + questions.sum::<usize>()
+        })
+    }
 }
 
 impl Change {
@@ -107,7 +143,7 @@ impl Change {
         let messages = self.append.iter();
         let messages = messages.map(|message| message.stored_bytes() + ROW_WEIGHT);
         let calls = self.client_calls.len() * ROW_WEIGHT;
-        instructions.chain(messages).sum::<usize>() + calls
+        instructions.chain(messages).sum::<usize>() + calls + self.turn.bytes()
     }
 }
 

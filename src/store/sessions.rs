@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::approvals::session_waits;
 use super::clock::{micros, seconds};
 use super::lease::Fence;
 use super::record::{SessionHead, SessionPage, SessionSummary, StoredMessage, StoredSession};
@@ -48,7 +49,9 @@ macro_rules! expired {
                         SELECT num, bytes, updated_at FROM sessions
                         WHERE ",
             $condition,
-            " AND updated_at < expiry_time_4() - $1 ORDER BY updated_at, num LIMIT $2) oldest) batch
+            " AND updated_at < expiry_time_4() - $1 AND NOT ",
+            session_waits!(),
+            " ORDER BY updated_at, num LIMIT $2) oldest) batch
                 WHERE before < $3)
                 -- A session may be written meanwhile.
                 AND updated_at < expiry_time_4() - $1
@@ -200,7 +203,7 @@ impl Store {
     }
 
     /// Deletes the sessions that were last written more than `ttl` ago, for nameless ones `nameless_ttl`; returns how
-    /// many. `None` keeps the sessions.
+    /// many. `None` keeps the sessions. One in which something can be decided stays.
     ///
     /// # Errors
     /// When the store fails; some sessions may have been deleted.

@@ -14,6 +14,7 @@ mod reserve;
 mod statements;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod write;
 
 use std::fs::File;

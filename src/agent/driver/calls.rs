@@ -14,6 +14,7 @@ use super::super::turn_bytes::TurnBytes;
 use super::{Phase, Run};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
+use crate::session::TurnChange;
 use crate::tools::gate::CallRefusal;
 use crate::upstream::assemble::ModelReply;
 
@@ -70,7 +71,8 @@ impl Run {
         if !may_change {
             return;
         }
-        let Err(failure) = conversation.write_ahead(open.stored_message()).await else {
+        let message = open.stored_message();
+        let Err(failure) = conversation.write_ahead(message, TurnChange::End).await else {
             return;
         };
         self.write_failed(failure);

@@ -103,7 +103,8 @@ impl Run {
                 return false;
             }
         };
-        let kept = conversation.keep_turn(batch.stored_message(), turn).await;
+        let message = batch.stored_message();
+        let kept = conversation.keep_turn(message, turn, Vec::new()).await;
         kept.map_err(|failure| self.write_failed(failure)).is_ok()
     }
 }

@@ -6,12 +6,33 @@ use sqlx::query;
 use super::super::StoreError;
 use super::super::clock::MICROS_PER_SECOND;
 use super::super::lease::Fence;
-use super::super::record::{Change, Replaced, StoredMessage};
+use super::super::record::{Change, Replaced, StoredMessage, TurnChange};
 use super::super::shares::StatementSize;
 use super::super::tx::{signed, unsigned};
 use super::Postgres;
 use super::connect::column;
+use super::turns::TurnColumns;
 use crate::ids::RunId;
+
+/// Calls a function that writes a session, with its own arguments besides those of all writes.
+macro_rules! call {
+    ($function:literal, $more:literal) => {
+        concat!(
+            "SELECT outcome, after_bytes, added, existed FROM ",
+            $function,
+            "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22",
+            $more,
+            ")"
+        )
+    };
+}
+
+const WRITE: &str = call!("write_session_1", "");
+/// It also ends or replaces the turn that is kept with the session.
+const WRITE_TURN: &str = call!(
+    "write_turn_9",
+    ", $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35"
+);
 
 /// The arguments of a write that are made once for all attempts.
 struct EncodedChange<'a> {
@@ -74,8 +95,9 @@ impl<'a> EncodedChange<'a> {
     /// Whether nothing but messages is written.
     fn only_appends(&self) -> bool {
         let change = self.change;
-        let has_more =
-            change.instructions.is_some() || change.metadata.is_some() || change.ends_turn;
+        let has_more = change.instructions.is_some()
+            || change.metadata.is_some()
+            || change.turn != TurnChange::Leave;
         !has_more && change.client_calls.is_empty() && change.run.is_none()
     }
 
@@ -193,15 +215,6 @@ impl Postgres {
         encoded: &EncodedChange<'_>,
         (most, room): (u64, u64),
     ) -> Result<PgRow, StoreError> {
-        macro_rules! call {
-            ($function:literal) => {
-                concat!(
-                    "SELECT outcome, after_bytes, added, existed FROM ",
-                    $function,
-                    "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)"
-                )
-            };
-        }
         let EncodedChange {
             change,
             instructions,
@@ -213,12 +226,7 @@ impl Postgres {
         let calls: Vec<&[u8]> = change.client_calls.iter().map(String::as_bytes).collect();
         let title = change.title.as_ref();
         let title_text = title.and_then(|title| title.text.as_ref());
-        // Both delete what they replace.
-        let (sql, size) = match (created_at, change.ends_turn) {
-            (None, false) => (call!("write_session_1"), encoded.size()),
-            (Some(_), _) | (None, true) => (call!("write_ending_turn_1"), StatementSize::Large),
-        };
-        let write = || {
+        let write = |sql| {
             query(sql)
                 .bind(fence.owner.as_str())
                 .bind(fence.id.as_str())
@@ -243,10 +251,13 @@ impl Postgres {
                 .bind(signed(most))
                 .bind(signed(room))
         };
-        self.0
-            .connections
-            .sized(&fence.owner, size)
-            .one(write)
-            .await
+        let pool = |size| self.0.connections.sized(&fence.owner, size);
+        if created_at.is_none() && change.turn == TurnChange::Leave {
+            return pool(encoded.size()).one(|| write(WRITE)).await;
+        }
+        // It deletes what it replaces.
+        let turn = TurnColumns::of(&change.turn);
+        let write = || turn.bind(write(WRITE_TURN));
+        pool(StatementSize::Large).one(write).await
     }
 }

@@ -118,6 +118,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0016_parked_turns.sql"),
         then: |_| Ok(()),
     },
+    Migration {
+        version: 17,
+        description: "approvals",
+        sql: include_str!("migrations/0017_approvals.sql"),
+        then: |_| Ok(()),
+    },
 ];
 
 /// Applies the missing migrations. Returns whether an older version has made the database. Blocks.

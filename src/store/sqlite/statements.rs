@@ -12,9 +12,9 @@ use super::Sqlite;
 use super::connections::{Checkout, StatementError};
 
 /// The names of parameters.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 18] = [
     "$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12", "$13", "$14", "$15",
-    "$16",
+    "$16", "$17", "$18",
 ];
 
 /// Statements of an owner, of one transaction or each on its own.

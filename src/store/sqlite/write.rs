@@ -29,12 +29,6 @@ pub(super) struct SessionWrite<'a> {
     pub(super) created_at: Option<i64>,
 }
 
-impl SessionWrite<'_> {
-    fn ends_turn(self) -> bool {
-        self.change.ends_turn || self.created_at.is_some()
-    }
-}
-
 /// The row of a session.
 struct Head {
     num: i64,
@@ -132,19 +126,16 @@ pub(super) fn write(
     begin(connection)?;
     let mut head = Head::find(connection, fence)?;
     let before = head.as_ref().map(|head| unsigned(head.bytes));
-    if let Some(head) = head.as_mut().filter(|_| write.ends_turn()) {
-        let sql = "DELETE FROM parked_turns WHERE session = $1 RETURNING octet_length(turn)";
-        let ended = rows(connection, sql, values![head.num])?;
-        if let Some([SqliteValue::Integer(bytes)]) = ended.first().map(Vec::as_slice) {
-            head.bytes -= bytes;
-        }
+    if let Some(head) = &mut head {
+        head.bytes -= write.drop_turn(connection, head.num)?;
     }
     let stored = head.as_ref().map_or(0, |head| head.messages);
     let keep = match write.created_at {
         Some(_) => 0,
         None => stored.min(signed(change.keep)),
     };
-    let sizes = sizes(connection, write, head.as_ref(), keep, &messages)?;
+    let mut sizes = sizes(connection, write, head.as_ref(), keep, &messages)?;
+    sizes.bytes += write.turn_bytes(connection)?;
     let growth = Growth {
         before,
         after: unsigned(sizes.bytes),
@@ -174,6 +165,7 @@ pub(super) fn write(
     for (seq, message) in (keep..).zip(&messages) {
         message.insert(connection, num, seq)?;
     }
+    write.keep_turn(connection, num)?;
     for call in &change.client_calls {
         let sql = "INSERT INTO client_calls (owner, call_id, session) VALUES ($1, $2, $3)
             ON CONFLICT (owner, call_id) DO UPDATE SET session = excluded.session";

@@ -12,7 +12,7 @@ pub(in crate::store) async fn a_turn_stays_with_its_session_until_it_is_dropped(
     let empty = store.head(&owner(), &session).await.unwrap().unwrap();
     for turn in ["{\"first\":1}", "{\"second\":\"\u{e9}\"}"] {
         let lease = subject.lease(&session).await;
-        store.keep_turn(lease.fence(), turn).await.unwrap();
+        store.keep_turn(lease.fence(), turn, &[]).await.unwrap();
         store.release(lease).await;
         assert_eq!(subject.loaded(&session).await.turn.as_deref(), Some(turn));
         let head = store.head(&owner(), &session).await.unwrap().unwrap();
@@ -24,7 +24,7 @@ pub(in crate::store) async fn a_turn_stays_with_its_session_until_it_is_dropped(
     assert!(subject.loaded(&session).await.turn.is_some());
     assert_eq!(subject.loaded(&id("fork")).await.turn, None);
     let ends = Change {
-        ends_turn: true,
+        turn: TurnChange::End,
         ..append(2, &[])
     };
     for _ in 0..2 {
@@ -39,18 +39,18 @@ pub(in crate::store) async fn a_turn_goes_with_its_session(subject: TestStore) {
     let store = &subject.store;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
-    store.keep_turn(lease.fence(), "{}").await.unwrap();
+    store.keep_turn(lease.fence(), "{}", &[]).await.unwrap();
     store.release(lease).await;
     assert!(subject.delete(&id("s")).await);
     assert_eq!(store.rows_of(["parked_turns"]).await, [0]);
     // Nothing is kept of a session that does not exist, nor under a lease that has ended.
     let lease = subject.lease(&id("s")).await;
     let fence = lease.fence().clone();
-    let kept = store.keep_turn(&fence, "{}").await;
+    let kept = store.keep_turn(&fence, "{}", &[]).await;
     assert!(matches!(kept, Err(StoreError::NotFound)), "{kept:?}");
     store.release(lease).await;
     subject.write(&id("s"), append(0, &[user("a")])).await;
-    let kept = store.keep_turn(&fence, "{}").await;
+    let kept = store.keep_turn(&fence, "{}", &[]).await;
     assert!(matches!(kept, Err(StoreError::LeaseLost)), "{kept:?}");
 }
 
@@ -58,7 +58,7 @@ pub(in crate::store) async fn a_replacement_ends_the_turn(subject: TestStore) {
     let store = &subject.store;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
-    store.keep_turn(lease.fence(), "{}").await.unwrap();
+    store.keep_turn(lease.fence(), "{}", &[]).await.unwrap();
     store.release(lease).await;
     subject.replace(&id("s"), 0, append(0, &[user("b")])).await;
     assert_eq!(subject.loaded(&id("s")).await.turn, None);
@@ -70,7 +70,7 @@ pub(in crate::store) async fn a_refused_change_ends_no_turn(subject: TestStore) 
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
     store
-        .keep_turn(lease.fence(), &"x".repeat(1_500))
+        .keep_turn(lease.fence(), &"x".repeat(1_500), &[])
         .await
         .unwrap();
     let limits = SessionLimits {
@@ -80,7 +80,7 @@ pub(in crate::store) async fn a_refused_change_ends_no_turn(subject: TestStore) 
     store.limit_sessions(limits).await;
     let change = |text: String| {
         Arc::new(Change {
-            ends_turn: true,
+            turn: TurnChange::End,
             ..append(1, &[user(&text)])
         })
     };
@@ -109,13 +109,15 @@ pub(in crate::store) async fn a_turn_counts_for_the_size_of_its_session(subject:
     store.limit_sessions(limits).await;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
-    let kept = store.keep_turn(lease.fence(), &"x".repeat(3_000)).await;
+    let kept = store
+        .keep_turn(lease.fence(), &"x".repeat(3_000), &[])
+        .await;
     assert!(
         matches!(kept, Err(StoreError::SessionTooLarge { .. })),
         "{kept:?}"
     );
     store
-        .keep_turn(lease.fence(), &"x".repeat(500))
+        .keep_turn(lease.fence(), &"x".repeat(500), &[])
         .await
         .unwrap();
     store.release(lease).await;

@@ -1,0 +1,217 @@
+//! Calls that wait for a person's decision. They are inserted with the turn that waits for it, and stay with its session.
+
+use super::approval::{
+    Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, Decided, Remember,
+};
+use super::clock::seconds;
+use super::sessions::{run_id, session_id};
+use super::shares::StatementSize;
+use super::tx::{Row, SqlValue, Tx, signed, unsigned, values};
+use super::{Store, StoreError, retrying};
+use crate::ids::{ApprovalId, Owner, SessionId};
+
+/// Inserts a question; one that is there stays as it is.
+pub(super) const INSERT: &str =
+    "INSERT INTO approvals (approval_id, session, run_id, round, tool_call_id, tool, arguments,
+        digest, scope, reason, rule, created_at, expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, micros_1(), $12)
+    ON CONFLICT (approval_id) DO NOTHING RETURNING 1";
+
+/// Ends the questions of a session that nobody has decided.
+pub(super) const LEAVE: &str = "UPDATE approvals
+    SET state = CASE WHEN expires_at <= micros_1() THEN 'expired' ELSE 'left' END
+    WHERE session = $1 AND state = 'waiting'";
+
+/// Whether a session has a question that can be decided.
+macro_rules! session_waits {
+    () => {
+        "EXISTS (SELECT 1 FROM approvals a
+            WHERE a.session = sessions.num AND a.state = 'waiting' AND a.expires_at > expiry_time_4())"
+    };
+}
+
+pub(super) use session_waits;
+
+/// Reads what a condition selects, the oldest first.
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT s.owner, s.session_id, approval_id, run_id, round, tool_call_id, tool, arguments, digest, scope,
+                reason, rule, expires_at, a.created_at,
+                CASE WHEN state = 'waiting' AND expires_at <= micros_1() THEN 'expired' ELSE state END,
+                message, edited, remember, decided_at
+            FROM approvals a JOIN sessions s ON s.num = a.session
+            WHERE ",
+            $condition,
+            " ORDER BY a.created_at, approval_id"
+        )
+    };
+}
+
+/// One of an owner, or of any.
+const ONE: &str = select!("approval_id = $1 AND ($2 IS NULL OR s.owner = $2)");
+
+impl Store {
+    /// What waits, or waited, for a decision in a session: the oldest first.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn approvals(
+        &self,
+        owner: &Owner,
+        session: &SessionId,
+    ) -> Result<Vec<Approval>, StoreError> {
+        let sql = select!("s.owner = $1 AND s.session_id = $2");
+        let mut tx = self.read(owner, StatementSize::Large).await?;
+        let values = values![owner.as_str(), session.as_str()];
+        tx.rows(sql, values)
+            .await?
+            .into_iter()
+            .map(approval)
+            .collect()
+    }
+
+    /// What can be decided of an owner, or of all: the oldest first, and at most `limit`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting_approvals(
+        &self,
+        owner: Option<&Owner>,
+        limit: usize,
+    ) -> Result<Vec<Approval>, StoreError> {
+        let sql = concat!(
+            select!(
+                "state = 'waiting' AND expires_at > micros_1() AND ($1 IS NULL OR s.owner = $1)"
+            ),
+            " LIMIT $2"
+        );
+        let server = Owner::server();
+        let mut tx = self
+            .read(owner.unwrap_or(&server), StatementSize::Large)
+            .await?;
+        let values = values![owner.map(Owner::as_str), signed(limit)];
+        tx.rows(sql, values)
+            .await?
+            .into_iter()
+            .map(approval)
+            .collect()
+    }
+
+    /// One of an owner, or of any.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn find_approval(
+        &self,
+        owner: Option<&Owner>,
+        id: &ApprovalId,
+    ) -> Result<Option<Approval>, StoreError> {
+        let server = Owner::server();
+        let mut tx = self
+            .read(owner.unwrap_or(&server), StatementSize::Small)
+            .await?;
+        let values = values![id.as_str(), owner.map(Owner::as_str)];
+        tx.row(ONE, values).await?.map(approval).transpose()
+    }
+
+    /// Decides what waits, of an owner or of any. It needs no lease, and of several decisions one is made.
+    ///
+    /// The bytes of a decision count for its session, but it is not refused for them.
+    ///
+    /// # Errors
+    /// When the store fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the decision is made completely or not at all. It may be `Already` made by this call, if the
+    /// connection to the database was lost meanwhile.
+    pub async fn decide_approval(
+        &self,
+        owner: Option<&Owner>,
+        id: &ApprovalId,
+        decision: &ApprovalDecision,
+    ) -> Result<Decided, StoreError> {
+        // Locks the session first, as its writes do.
+        let lock = "UPDATE sessions SET bytes = bytes
+            WHERE num = (SELECT session FROM approvals WHERE approval_id = $1) AND ($2 IS NULL OR owner = $2)
+            RETURNING num";
+        let decide = "UPDATE approvals SET state = $2, message = $3, edited = $4, remember = $5, decided_at = micros_1()
+            WHERE approval_id = $1 AND state = 'waiting' AND expires_at > micros_1() RETURNING 1";
+        let count = "UPDATE sessions SET bytes = bytes + $2 WHERE num = $1";
+        let bytes = decision.bytes();
+        let (server, name) = (Owner::server(), owner.map(Owner::as_str));
+        let size = StatementSize::of_bytes(unsigned(bytes));
+        retrying(|| async {
+            let mut tx = self.begin(owner.unwrap_or(&server), size).await?;
+            let Some(mut session) = tx.row(lock, values![id.as_str(), name]).await? else {
+                return Ok(Decided::NotFound);
+            };
+            let session: i64 = session.column(0)?;
+            let decided = values![
+                id.as_str(),
+                decision.verdict.state().as_str(),
+                SqlValue::AnyText(decision.message.as_deref()),
+                SqlValue::AnyText(decision.verdict.edited()),
+                decision.remember.map(Remember::as_str),
+            ];
+            if tx.count(decide, decided).await? == 0 {
+                return Ok(Decided::Already);
+            }
+            tx.rows(count, values![session, bytes]).await?;
+            let approval = approval(tx.one(ONE, values![id.as_str(), name]).await?)?;
+            tx.commit().await?;
+            self.shared.sessions.count_added(unsigned(bytes));
+            Ok(Decided::Now(Box::new(approval)))
+        })
+        .await
+    }
+}
+
+impl Tx {
+    /// Inserts the questions of a session that are not there yet; returns the bytes that they count.
+    pub(super) async fn ask(
+        &mut self,
+        session: i64,
+        questions: &[ApprovalQuestion],
+    ) -> Result<i64, StoreError> {
+        let mut bytes = 0;
+        for question in questions {
+            if self.count(INSERT, &question.values(session)).await? > 0 {
+                bytes += signed(question.bytes());
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// A row that [`select`] reads.
+fn approval(mut row: Row) -> Result<Approval, StoreError> {
+    let wrong = |name: &str| StoreError::failed(format!("a stored approval has {name:?}"));
+    let (id, state): (String, String) = (row.column(2)?, row.column(14)?);
+    let remember: Option<String> = row.column(17)?;
+    let remember = remember.map(|name| Remember::parse(&name).ok_or_else(|| wrong(&name)));
+    let (run, decided_at): (String, Option<i64>) = (row.column(3)?, row.column(18)?);
+    Ok(Approval {
+        owner: Owner::key(&row.column::<String>(0)?),
+        session: session_id(row.column(1)?)?,
+        question: ApprovalQuestion {
+            id: ApprovalId::parse(&id).ok_or_else(|| wrong(&id))?,
+            run: run_id(&run)?,
+            round: u32::try_from(row.unsigned(4)?).unwrap_or(u32::MAX),
+            tool_call_id: row.column(5)?,
+            tool: row.column(6)?,
+            arguments: row.column(7)?,
+            digest: row.column(8)?,
+            scope: row.column(9)?,
+            reason: row.column(10)?,
+            rule: row.column(11)?,
+            expires_at: seconds(row.column(12)?),
+        },
+        created_at: seconds(row.column(13)?),
+        state: ApprovalState::parse(&state).ok_or_else(|| wrong(&state))?,
+        message: row.column(15)?,
+        edited: row.column(16)?,
+        remember: remember.transpose()?,
+        decided_at: decided_at.map(seconds),
+    })
+}
