@@ -7,6 +7,8 @@
 )]
 
 pub(super) mod accounts;
+pub(super) mod approvals;
+pub(super) mod decisions;
 pub(super) mod expiry;
 pub(super) mod files;
 pub(super) mod forks;
@@ -43,6 +45,15 @@ macro_rules! suite {
     };
     ($attribute:tt $open:path) => {
         $crate::store::suite::cases! { $attribute $open;
+            approvals::questions_are_kept_with_their_turn,
+            decisions::a_decision_is_made_once,
+            decisions::of_several_deciders_one_decides,
+            decisions::what_has_expired_is_not_decided,
+            decisions::an_owner_decides_its_own_and_an_operator_all,
+            approvals::the_end_of_a_turn_leaves_what_it_asked,
+            approvals::a_changed_message_is_stored_with_its_turn,
+            approvals::a_turn_that_is_too_large_changes_nothing,
+            approvals::a_session_stays_while_something_can_be_decided,
             files::a_file_is_known_to_its_owner_until_it_is_deleted,
             files::a_file_that_is_known_takes_no_second_row,
             files::files_are_deleted_with_the_last_session_that_uses_them,

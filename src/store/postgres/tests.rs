@@ -1,5 +1,6 @@
 //! Runs the conformance tests with PostgreSQL, and tests what is specific to it.
 
+mod approvals;
 mod presence;
 #[path = "../../../tests/postgres/server.rs"]
 mod server;

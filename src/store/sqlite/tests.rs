@@ -1,5 +1,6 @@
 //! Runs the conformance tests with a file and with memory, and tests what is specific to SQLite.
 
+mod approvals;
 mod disk;
 mod file;
 mod limits;

@@ -18,7 +18,11 @@ pub(in crate::store) async fn check_counts(store: &Store) {
         "{sizes} SELECT count(*) FROM sessions s
          WHERE s.bytes <> coalesce((SELECT sum(bytes) FROM sizes m WHERE m.session = s.num), 0)
             + coalesce(octet_length(s.metadata), 0)
-            + coalesce((SELECT octet_length(turn) FROM parked_turns t WHERE t.session = s.num), 0)"
+            + coalesce((SELECT octet_length(turn) FROM parked_turns t WHERE t.session = s.num), 0)
+            + coalesce((SELECT sum(octet_length(tool_call_id) + octet_length(tool) + octet_length(arguments)
+                + octet_length(scope) + coalesce(octet_length(reason), 0) + coalesce(octet_length(rule), 0)
+                + coalesce(octet_length(message), 0) + coalesce(octet_length(edited), 0))
+                FROM approvals a WHERE a.session = s.num), 0)"
     );
     assert_eq!(store.number(&wrong).await, 0, "sessions with a wrong count");
     let wrong = format!(
