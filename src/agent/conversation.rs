@@ -2,6 +2,8 @@
 
 mod join;
 mod open;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

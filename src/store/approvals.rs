@@ -131,39 +131,20 @@ impl Store {
         id: &ApprovalId,
         decision: &ApprovalDecision,
     ) -> Result<Decided, StoreError> {
-        // Locks the session first, as its writes do.
-        let lock = "UPDATE sessions SET bytes = bytes
-            WHERE num = (SELECT session FROM approvals WHERE approval_id = $1) AND ($2 IS NULL OR owner = $2)
-            RETURNING num";
-        let decide = "UPDATE approvals SET state = $2, message = $3, edited = $4, remember = $5, decided_at = micros_1()
-            WHERE approval_id = $1 AND state = 'waiting' AND expires_at > micros_1() RETURNING 1";
-        let count = "UPDATE sessions SET bytes = bytes + $2 WHERE num = $1";
-        let bytes = decision.bytes();
-        let (server, name) = (Owner::server(), owner.map(Owner::as_str));
-        let size = StatementSize::of_bytes(unsigned(bytes));
-        retrying(|| async {
+        let bytes = unsigned(decision.bytes());
+        let server = Owner::server();
+        let decided = retrying(|| async {
+            let size = StatementSize::of_bytes(bytes);
             let mut tx = self.begin(owner.unwrap_or(&server), size).await?;
-            let Some(mut session) = tx.row(lock, values![id.as_str(), name]).await? else {
-                return Ok(Decided::NotFound);
-            };
-            let session: i64 = session.column(0)?;
-            let decided = values![
-                id.as_str(),
-                decision.verdict.state().as_str(),
-                SqlValue::AnyText(decision.message.as_deref()),
-                SqlValue::AnyText(decision.verdict.edited()),
-                decision.remember.map(Remember::as_str),
-            ];
-            if tx.count(decide, decided).await? == 0 {
-                return Ok(Decided::Already);
-            }
-            tx.rows(count, values![session, bytes]).await?;
-            let approval = approval(tx.one(ONE, values![id.as_str(), name]).await?)?;
+            let decided = tx.decide(owner, id, decision).await?;
             tx.commit().await?;
-            self.shared.sessions.count_added(unsigned(bytes));
-            Ok(Decided::Now(Box::new(approval)))
-        })
-        .await
+            Ok(decided)
+        });
+        let decided = decided.await?;
+        if let Decided::Now(_) = &decided {
+            self.shared.sessions.count_added(bytes);
+        }
+        Ok(decided)
     }
 }
 
@@ -181,6 +162,39 @@ impl Tx {
             }
         }
         Ok(bytes)
+    }
+
+    async fn decide(
+        &mut self,
+        owner: Option<&Owner>,
+        id: &ApprovalId,
+        decision: &ApprovalDecision,
+    ) -> Result<Decided, StoreError> {
+        let owner = owner.map(Owner::as_str);
+        // Locks the session first, as its writes do.
+        let lock = "UPDATE sessions SET bytes = bytes
+            WHERE num = (SELECT session FROM approvals WHERE approval_id = $1) AND ($2 IS NULL OR owner = $2)
+            RETURNING num";
+        let Some(mut session) = self.row(lock, values![id.as_str(), owner]).await? else {
+            return Ok(Decided::NotFound);
+        };
+        let session: i64 = session.column(0)?;
+        let decide = "UPDATE approvals SET state = $2, message = $3, edited = $4, remember = $5, decided_at = micros_1()
+            WHERE approval_id = $1 AND state = 'waiting' AND expires_at > micros_1() RETURNING 1";
+        let decided = values![
+            id.as_str(),
+            decision.verdict.state().as_str(),
+            SqlValue::AnyText(decision.message.as_deref()),
+            SqlValue::AnyText(decision.verdict.edited()),
+            decision.remember.map(Remember::as_str),
+        ];
+        if self.count(decide, decided).await? == 0 {
+            return Ok(Decided::Already);
+        }
+        let count = "UPDATE sessions SET bytes = bytes + $2 WHERE num = $1";
+        self.rows(count, values![session, decision.bytes()]).await?;
+        let decided = approval(self.one(ONE, values![id.as_str(), owner]).await?)?;
+        Ok(Decided::Now(Box::new(decided)))
     }
 }
 
