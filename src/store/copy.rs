@@ -5,13 +5,15 @@
 //! compared. The table `store_copy` of the target says from which store it is a copy. Until the copy is complete and checked,
 //! no process serves from the target.
 
+mod digest;
 mod side;
 mod tables;
 
 use futures_util::future::BoxFuture;
 
+use self::digest::{RunningDigest, TableDigest};
 use self::side::{CopySource, Unserved};
-use self::tables::{CopiedTable, RunningDigest, TABLES, TableDigest};
+use self::tables::{CopiedTable, TABLES};
 use super::engine::Engine;
 use super::postgres::Postgres;
 use super::shares::StatementSize;
