@@ -3,6 +3,7 @@
 //! [`machine`] decides by the rules of [`policy`]. [`driver`] carries the decisions out and awaits. This module knows
 //! nothing of HTTP responses, of configuration files, or of how an upstream or a tool is reached.
 
+mod approvals;
 mod batch;
 mod call;
 mod citations;
@@ -122,6 +123,9 @@ pub enum AgentError {
     /// The session has no answer of the run that the turn is to follow.
     #[error("the session has no such answer")]
     NoPosition,
+    /// The request has no message, and no turn of its session waits to go on.
+    #[error("there is nothing to go on with")]
+    NothingWaits,
     /// The request answers a call that the session does not hold.
     #[error("the session has no such call")]
     UnknownCall {
@@ -181,6 +185,11 @@ impl Agent {
         Self {
             parts: Arc::new(parts),
         }
+    }
+
+    /// A person has decided about a call: turns that wait look whether it is theirs.
+    pub fn decided(&self) {
+        self.parts.tools.gate.decisions().notify_waiters();
     }
 
     /// What decides about calls.

@@ -31,6 +31,7 @@ use crate::session::Sessions;
 use crate::session::files::FileError;
 use crate::store::{Store, StoreError, StoreUrl};
 use crate::tools::configured::{self, ConfiguredToolsError};
+use crate::tools::gate::Gate;
 use crate::tools::mcp::{McpServers, McpSetupError};
 use crate::tools::python::CodeExecution;
 use crate::tools::source::{Source, SourceList, Sources};
@@ -170,7 +171,7 @@ impl App {
             router: router.clone(),
             tools: Arc::new(ToolServices {
                 sources: sources.clone(),
-                gate: Arc::default(),
+                gate: Arc::new(Gate::new(config.agent.approval_timeout)),
                 files: sessions.files.clone(),
                 max_parallel_tools: config.tools.max_parallel_tools,
                 max_result_chars: config.tools.max_result_chars,

@@ -5,6 +5,7 @@
 
 mod access;
 mod answer;
+mod approvals;
 mod auth;
 mod body;
 mod chat;
@@ -220,6 +221,16 @@ fn routes_with(of_runs: Routes) -> Routes {
         // Fine-tuned models are deleted at the upstream.
         .any(MODEL, forward::forward, openapi::server::forwarded_model)
         .get("/v1/agent/tools", models::tools, openapi::server::tools)
+        .get(
+            "/v1/agent/approvals",
+            approvals::list,
+            openapi::server::approvals,
+        )
+        .post(
+            "/v1/agent/approvals/{id}",
+            approvals::decide,
+            openapi::server::decide,
+        )
         .post(
             "/v1/permissions/explain",
             permissions::explain,

@@ -132,10 +132,11 @@ pub enum ToolKind {
 }
 
 /// Where a tool comes from, as `GET /v1/agent/tools` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolSource {
     /// The dispatch URL.
+    #[default]
     Dispatch,
     /// A `[[tools]]` entry of the configuration.
     Http,

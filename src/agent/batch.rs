@@ -13,7 +13,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
 
 use super::call::{Call, CallAnswer, CallState, Started};
-use super::event::{AgentEvent, Notice, ToolCallRecord};
+use super::event::{AgentEvent, Notice, ToolCallRecord, WaitingCall};
 use super::open_batch::{OpenBatch, RoundResults};
 use super::policy::repeat::ResultDigest;
 use super::policy::{CallDecision, CallOutcome};
@@ -24,7 +24,7 @@ use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
 use crate::tools::repair;
 use crate::tools::set::{Lookup, ToolSet};
-pub(super) use context::BatchContext;
+pub(super) use context::{BatchContext, BatchStage};
 use kept::KeptParts;
 pub(super) use report::millis;
 use report::{add_note, calling, calling_without_arguments, count_call, fill_blank, unseen};
@@ -44,11 +44,13 @@ pub(super) struct Batch {
 pub(super) enum BatchStep {
     /// An event for the client.
     Event(AgentEvent),
-    /// A call of a batch that was kept is about to start.
+    /// A call whose start is announced is about to start.
     Starting {
         index: usize,
         start: StartPermission,
     },
+    /// A call waits for a person's decision, and nothing has been kept or told of it.
+    Waiting { index: usize },
     /// No call runs any more. Each server-side call has its answer or waits for a decision.
     Ended,
     /// The turn is aborted.
@@ -77,7 +79,7 @@ impl Batch {
     ) -> Self {
         let unanswered = open.calls.iter().filter(|call| call.answer().is_none());
         let ready = unanswered
-            .filter(|call| call.shown())
+            .filter(|call| call.shown() && !context.was_shown)
             .map(|call| AgentEvent::Calling(Box::new(calling(&context, call))))
             .collect();
         let mut batch = Self {
@@ -120,7 +122,7 @@ impl Batch {
             return Some(Err(CallRefusal::changed(&call.call.name)));
         };
         let started = Started::default();
-        let announced = self.context.was_kept && call.may_change();
+        let announced = self.context.announces && call.may_change();
         call.state = CallState::Running(started.clone());
         Some(Ok(BatchCall {
             index,
@@ -155,14 +157,20 @@ impl Batch {
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
                 }
-                Some(BatchEvent::Starting { index, start }) => {
+                Some(BatchEvent::Starting {
+                    index,
+                    changed_arguments,
+                    start,
+                }) => {
+                    if let Some(arguments) = changed_arguments {
+                        self.open.change_arguments(index, arguments);
+                    }
                     return BatchStep::Starting { index, start };
                 }
                 Some(BatchEvent::Waiting { index, wait }) => {
                     if let Some(call) = self.open.calls.get_mut(index) {
-                        call.state = CallState::Waiting(wait.clone());
-                        let of = Box::new(calling(&self.context, call));
-                        return BatchStep::Event(AgentEvent::Waiting { of, wait });
+                        call.state = CallState::Waiting(wait);
+                        return BatchStep::Waiting { index };
                     }
                 }
                 Some(BatchEvent::Refused { index, refusal }) => self.refused(index, &refusal),
@@ -177,6 +185,49 @@ impl Batch {
                 None => return BatchStep::Ended,
             }
         }
+    }
+
+    /// A call that waits for a person's decision.
+    pub(super) fn waiting(&self, index: usize) -> Option<WaitingCall> {
+        let call = self.open.calls.get(index)?;
+        let CallState::Waiting(wait) = &call.state else {
+            return None;
+        };
+        Some(WaitingCall {
+            of: calling(&self.context, call),
+            wait: (**wait).clone(),
+        })
+    }
+
+    /// All calls that wait for a person's decision.
+    pub(super) fn all_waiting(&self) -> Vec<WaitingCall> {
+        let indexes = 0..self.open.calls.len();
+        indexes.filter_map(|index| self.waiting(index)).collect()
+    }
+
+    /// The calls, of which none runs any more.
+    pub(super) fn into_open(self) -> OpenBatch {
+        self.open
+    }
+
+    /// It was kept with the session.
+    pub(super) fn set_kept(&mut self) {
+        self.context.was_kept = true;
+    }
+
+    /// Whether it was kept with the session.
+    pub(super) fn was_kept(&self) -> bool {
+        self.context.was_kept
+    }
+
+    /// Whether the reader knows of its calls and questions.
+    pub(super) fn was_shown(&self) -> bool {
+        self.context.was_shown
+    }
+
+    /// Answers a call that waits for a decision, which nobody can make.
+    pub(super) fn refuse(&mut self, index: usize, refusal: &CallRefusal) {
+        self.refused(index, refusal);
     }
 
     /// Whether what is left of it is kept when its process ends: it was, or a call waits for a decision.

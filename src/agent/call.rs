@@ -76,7 +76,7 @@ pub(super) enum CallState {
     /// It is on its way through the gate to its tool.
     Running(Started),
     /// It waits for a decision, and its tool was not called.
-    Waiting(GateWait),
+    Waiting(Box<GateWait>),
     /// It has its answer.
     Answered(Box<CallAnswer>),
 }
@@ -159,9 +159,17 @@ impl Call {
         self.arguments.take().or_else(read)
     }
 
+    /// The decision that it waits for.
+    pub(super) fn wait(&self) -> Option<&GateWait> {
+        match &self.state {
+            CallState::Waiting(wait) => Some(wait),
+            CallState::Pending | CallState::Running(_) | CallState::Answered(_) => None,
+        }
+    }
+
     /// Whether it waits for a decision.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.state, CallState::Waiting(_))
+        self.wait().is_some()
     }
 
     /// The answer to the call if it is cancelled.

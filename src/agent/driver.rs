@@ -4,6 +4,7 @@
 //! cancelled, what was done is stored, and the lease is released when it is written.
 
 mod abort;
+mod ask;
 mod calls;
 mod ending;
 mod limit;
@@ -18,11 +19,12 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::Span;
 
+use self::ask::WaitingTurn;
 use super::batch::{Batch, BatchStep};
 use super::contents::NamedContents;
 use super::control::TurnControl;
 use super::conversation::{Conversation, OpenContext, OpenedTurn, is_long};
-use super::event::{AgentEvent, Notice};
+use super::event::{AgentEvent, Notice, WaitingCall};
 use super::inputs::{InputFiles, Inputs};
 use super::machine::Machine;
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallContext, ModelCallStep};
@@ -73,8 +75,14 @@ pub struct Run {
     control: TurnControl,
     /// Resolves when the turn is aborted. Taken while [`Self::next`] runs.
     aborted: Option<Aborted>,
-    /// Time spent waiting for models and tools.
+    /// Time spent waiting for models, tools and people.
     waited: Duration,
+    /// Time spent waiting for people, for which the time limit of the turn stands still.
+    paused: Duration,
+    /// The calls that wait for a person's decision.
+    waiting: Vec<WaitingCall>,
+    /// Messages of the request that follow the batch of a turn that goes on.
+    follow: Vec<Message>,
     span: Span,
     /// Time spent in earlier calls of [`Self::next`], waits included.
     spent: Duration,
@@ -95,6 +103,8 @@ enum Phase {
     BeforeModelCall,
     ModelCall(Box<ActiveModelCall>),
     Batch(Box<Batch>),
+    /// Nothing runs. The reader waits for a person's decision.
+    Waiting(Box<WaitingTurn>),
     /// The next step is to go on with a batch that was kept with the session.
     Parked(Box<OpenBatch>),
     /// The turn fails at this limit, once the events before have been taken.
@@ -120,6 +130,7 @@ impl Run {
             mut conversation,
             history,
             parked,
+            follow,
         } = Conversation::open(context, &mut request, control.run()).await?;
         restore_found(&request.tools, &history);
         let history = match &request.instructions {
@@ -170,6 +181,9 @@ impl Run {
             aborted: Some(Box::pin(control.aborted())),
             control,
             waited: Duration::ZERO,
+            paused: Duration::ZERO,
+            waiting: Vec::new(),
+            follow,
             span,
             spent: started.elapsed(),
             called: started,
@@ -302,10 +316,12 @@ impl Run {
                         BatchStep::Starting { index, start } => {
                             Box::pin(self.start_call(index, start)).await;
                         }
+                        BatchStep::Waiting { index } => Box::pin(self.ask(index)).await,
                         BatchStep::Ended => Box::pin(self.end_batch()).await?,
                         BatchStep::Aborted => self.abort().await?,
                     }
                 }
+                Phase::Waiting(_) => Box::pin(self.wait(aborted)).await?,
                 Phase::Parked(_) => self.go_on(),
                 Phase::Failed(reason) => return Err(AgentError::Limit(*reason)),
                 Phase::Over => return Ok(None),
@@ -320,6 +336,7 @@ fn new_turn(parts: &AgentParts, request: &TurnRequest) -> TurnState {
     TurnState {
         machine: Machine::new(TurnPolicies::new(rules)),
         permissions: TurnPermissions::new(request.permissions.clone()),
+        approvals: Arc::default(),
         turn_bytes: TurnBytes::new(parts.settings.max_turn_bytes),
         output_tokens: 0,
         produced: HashSet::new(),

@@ -12,8 +12,11 @@ use crate::openai::citation::UrlCitation;
 use crate::openai::tool::{CallKind, ToolCall};
 use crate::openai::usage::{FinishReason, Usage};
 use crate::parted::BinaryContent;
+pub use crate::rules::RuleRef;
 use crate::tools::gate::GateWait;
-pub use crate::tools::{CodeDetail, RemoteToolName, ToolDetail, ToolKind, ToolStatus, WebDetail};
+pub use crate::tools::{
+    CodeDetail, RemoteToolName, ToolDetail, ToolKind, ToolSource, ToolStatus, WebDetail,
+};
 
 /// One event of a run.
 #[derive(Debug)]
@@ -50,12 +53,12 @@ pub enum AgentEvent {
     ClientArguments(Box<ArgumentsPiece>),
     /// A server-side call starts.
     Calling(Box<Calling>),
-    /// A call waits at the gate before it runs.
+    /// A call waits for a person's decision before it runs.
     Waiting {
         /// The call.
-        of: Box<Calling>,
-        /// The reason.
-        wait: GateWait,
+        call: Box<WaitingCall>,
+        /// The session, if it is stored.
+        session_id: Option<SessionId>,
     },
     /// Live output of a running tool.
     ToolOutput {
@@ -144,6 +147,15 @@ pub struct Calling {
     pub kind: ToolKind,
     /// The MCP server of the tool, and its name there.
     pub on_server: Option<RemoteToolName>,
+}
+
+/// A call that waits for a person's decision.
+#[derive(Debug, Clone)]
+pub struct WaitingCall {
+    /// The call.
+    pub of: Calling,
+    /// The question.
+    pub wait: GateWait,
 }
 
 /// One finished server-side call.
@@ -255,6 +267,8 @@ pub struct Outcome {
     pub finish_reason: FinishReason,
     /// The calls that the client is to run.
     pub client_calls: Vec<ToolCall>,
+    /// The calls that wait for a person's decision.
+    pub approvals: Vec<WaitingCall>,
     /// Token counts of all model calls together, if an upstream sent any.
     pub usage: Option<Usage>,
     /// Token counts of each model call.
@@ -278,6 +292,7 @@ impl Outcome {
             stop_reason: StopReason::Cancelled,
             finish_reason: FinishReason::Stop,
             client_calls: Vec::new(),
+            approvals: Vec::new(),
             usage: None,
             usage_by_round: Vec::new(),
             rounds: 0,

@@ -4,6 +4,7 @@
 //! client was told: the text of the answer so far, usage and notices are those of the run that told them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use super::open_batch::OpenBatch;
 use super::turn_bytes::TurnBytes;
 use crate::openai::message::Message;
 use crate::session::StoredMessage;
-use crate::tools::gate::TurnPermissions;
+use crate::tools::gate::{Approvals, AskAnswer, TurnPermissions};
 
 /// Number of the form in which turns are stored. One in another form cannot be read.
 const FORM: u32 = 2;
@@ -26,6 +27,9 @@ const FORM: u32 = 2;
 pub(super) struct TurnState {
     pub(super) machine: Machine,
     pub(super) permissions: TurnPermissions,
+    /// The questions of the session, which the store has.
+    #[serde(skip)]
+    pub(super) approvals: Arc<Approvals>,
     /// Bytes that the turn may still keep.
     pub(super) turn_bytes: TurnBytes,
     /// Tokens that the model has written.
@@ -69,6 +73,21 @@ struct Read {
 }
 
 impl ParkedTurn {
+    /// Whether a person has decided about one of its calls that wait.
+    pub(super) fn has_decision(&self) -> bool {
+        let waiting = self.batch.calls.iter().filter_map(Call::wait);
+        let mut answers = waiting.filter_map(|wait| self.state.approvals.answer(&wait.id));
+        answers.any(|answer| *answer != AskAnswer::Waiting)
+    }
+
+    /// Nobody is waited for any more.
+    pub(super) fn leave_waiting(&mut self) {
+        let approvals = std::mem::take(&mut self.state.approvals);
+        if let Some(approvals) = Arc::into_inner(approvals) {
+            self.state.approvals = Arc::new(approvals.left());
+        }
+    }
+
     /// The value of a turn as text.
     ///
     /// # Errors

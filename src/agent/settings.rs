@@ -30,6 +30,10 @@ pub struct Settings {
     pub ignore_tools: Globs,
     /// What server-side tools may do.
     pub permissions: Level,
+    /// Longest time for which a stream waits for a person's decision.
+    pub approval_wait: Duration,
+    /// Longest time for which a person can decide about a call.
+    pub approval_timeout: Duration,
     /// How the marks of sources are written, unless a request says otherwise.
     pub citations: CitationStyle,
     /// How images of tools are sent, unless a request says otherwise.
@@ -60,6 +64,8 @@ impl Default for Settings {
             plain_models: Globs::default(),
             ignore_tools: Globs::default(),
             permissions: Level::silent(LevelName::Server),
+            approval_wait: Duration::from_secs(5 * 60),
+            approval_timeout: Duration::from_secs(24 * 60 * 60),
             citations: CitationStyle::Marks,
             images: ImageStyle::None,
         }

@@ -308,18 +308,14 @@ impl PartialRequest<'_> {
         let stream = fields.stream.read("true or false")?.unwrap_or(false);
         let stream_options = fields.stream_options.raw();
         let include_usage = body::include_usage(stream_options)?;
-        let messages = body::messages(fields.messages, self.max_messages, self.body)?;
+        let names_session = extensions.options.session_id.is_some();
+        let most = self.max_messages;
+        let messages = body::messages(fields.messages, most, self.body, names_session)?;
         let choices = tool_choice.for_rounds(&tools, server_tool);
         let call_fields: Arc<str> = self.object.members_without(&left_out).into();
-        let has_tools_only = TOOLS_ONLY.iter().any(|key| self.object.get(key).is_some());
         let call = CallTemplate {
-            fields_without_tools: match has_tools_only {
-                true => {
-                    let left_out = [&left_out[..], &TOOLS_ONLY].concat();
-                    self.object.members_without(&left_out).into()
-                }
-                false => call_fields.clone(),
-            },
+            fields_without_tools: fields_without_tools(&self.object, &left_out)
+                .unwrap_or_else(|| call_fields.clone()),
             fields: call_fields,
             stream_options: stream_options.map(|options| options.get().into()),
             first_choice: choices.first,
@@ -375,6 +371,15 @@ pub fn with_model_name(bytes: &Bytes, model: &str, name: &str) -> Bytes {
     }
     json.push('}');
     json.into()
+}
+
+/// The fields of a call without tools, where they differ from those of other calls.
+fn fields_without_tools(object: &RawObject<'_>, left_out: &[&str]) -> Option<Arc<str>> {
+    let mut of_tools = TOOLS_ONLY.iter();
+    let left_out = [left_out, &TOOLS_ONLY].concat();
+    of_tools
+        .any(|key| object.get(key).is_some())
+        .then(|| object.members_without(&left_out).into())
 }
 
 fn refuse_several_choices(n: Option<u64>, tools: &ToolSet) -> Result<(), RequestError> {

@@ -1,5 +1,6 @@
 //! Encodes the events of a turn as an answer: a stream of chunks or one completion.
 
+mod approvals;
 mod chunks;
 mod completion;
 mod progress;

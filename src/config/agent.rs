@@ -47,6 +47,8 @@ pub(super) fn agent(
             &file.permissions,
             Some(file.agent_permission.0),
         )?,
+        approval_wait: file.approval_wait.into(),
+        approval_timeout: file.approval_timeout.into(),
         citations: file.citations,
         images: file.images,
         plain_models: globs("plain_models", &file.plain_models)?,

@@ -90,6 +90,8 @@ pub(super) struct File {
     pub(super) agent_permission: ToolPermission,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) permissions: Vec<RuleEntry>,
+    pub(super) approval_wait: Seconds<{ 5 * MINUTE_MS }, true>,
+    pub(super) approval_timeout: Seconds<DAY_MS>,
     pub(super) max_tool_rounds: Count<0, 256>,
     pub(super) max_tool_calls: Option<Count<1, 0, { i64::MAX as u64 }>>,
     pub(super) max_seconds: Option<Seconds>,

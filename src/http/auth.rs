@@ -63,6 +63,11 @@ impl Authenticator {
         self.operators.is_empty() || self.operators.contains(owner)
     }
 
+    /// Whether the owner's key is one that the settings name as an operator's.
+    pub(super) fn is_named_operator(&self, owner: &Owner) -> bool {
+        self.operators.contains(owner)
+    }
+
     /// Compares with every key in constant time.
     fn owner_of(&self, key: &str) -> Option<Owner> {
         let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();

@@ -375,6 +375,11 @@ impl ApiError {
             }
             AgentError::Files(error) => error.into(),
             AgentError::UnknownCall { call } => unknown_call(&call).into(),
+            AgentError::NothingWaits => RequestError::field(
+                "messages",
+                "'messages' is empty, and no turn of the session waits to go on; send at least one message",
+            )
+            .into(),
             AgentError::NoPosition => Self::no_previous_response(),
             AgentError::Stopping => Self::shutting_down(),
             AgentError::Limit(reason) => {

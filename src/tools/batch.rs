@@ -74,12 +74,14 @@ pub enum BatchEvent {
         /// The call.
         index: usize,
         /// What it waits for.
-        wait: GateWait,
+        wait: Box<GateWait>,
     },
     /// A call that is announced is about to start.
     Starting {
         /// The call.
         index: usize,
+        /// The arguments that it runs with as JSON text, if the gate changed them.
+        changed_arguments: Option<String>,
         /// Allows the start.
         start: StartPermission,
     },
@@ -168,18 +170,24 @@ struct Running {
     index: usize,
     progress: mpsc::Receiver<ToolProgress>,
     /// Receives the announcement of the start.
-    starting: Option<oneshot::Receiver<StartPermission>>,
+    starting: Option<oneshot::Receiver<Announcement>>,
     /// `None` once the call has ended.
     work: Option<BoxFuture<'static, CallEnd>>,
     /// Reported after the remaining live output.
     end: Option<CallEnd>,
 }
 
+/// A call is about to start.
+struct Announcement {
+    start: StartPermission,
+    changed_arguments: Option<String>,
+}
+
 /// The last event of a call.
 enum CallEnd {
     Done(ToolResult),
     Refused(CallRefusal),
-    Waiting(GateWait),
+    Waiting(Box<GateWait>),
 }
 
 fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
@@ -215,7 +223,8 @@ impl Running {
                     self.progress.close();
                 }
                 start = announced(&mut self.starting) => {
-                    return Some(BatchEvent::Starting { index, start });
+                    let Announcement { start, changed_arguments } = start;
+                    return Some(BatchEvent::Starting { index, changed_arguments, start });
                 }
                 Some(progress) = self.progress.recv() => {
                     return Some(BatchEvent::Progress { index, progress });
@@ -238,7 +247,7 @@ async fn finish(
     mut call: BatchCall,
     shared: Arc<Shared>,
     progress: ProgressSender,
-    announce: Option<oneshot::Sender<StartPermission>>,
+    announce: Option<oneshot::Sender<Announcement>>,
 ) -> CallEnd {
     let request = GateRequest {
         tool: &call.tool,
@@ -276,7 +285,10 @@ async fn finish(
     }
     if let Some(announce) = announce {
         let (permission, permitted) = oneshot::channel();
-        let _closed = announce.send(StartPermission(permission));
+        let _closed = announce.send(Announcement {
+            start: StartPermission(permission),
+            changed_arguments: changed_arguments.clone(),
+        });
         if permitted.await.is_err() {
             return CallEnd::Refused(CallRefusal::unwritten());
         }
@@ -289,7 +301,7 @@ async fn finish(
 }
 
 /// Resolves once with the announcement of a start.
-async fn announced(starting: &mut Option<oneshot::Receiver<StartPermission>>) -> StartPermission {
+async fn announced(starting: &mut Option<oneshot::Receiver<Announcement>>) -> Announcement {
     let start = match starting {
         Some(starting) => starting.await.ok(),
         None => None,

@@ -7,11 +7,16 @@
 //! withdrawn if the future is dropped or the deadline of the turn passes. A decision of a person is not awaited here: the
 //! verdict is that the call waits, and the call comes to the gate again once it is decided.
 
+mod approvals;
 mod permissions;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use std::time::Duration;
 
+use serde_json::{Map, Value};
+use tokio::sync::Notify;
+
+use self::approvals::Lifetime;
+pub use self::approvals::{Approvals, AskAnswer, AskedCall, GateWait, Grant};
 pub use self::permissions::TurnPermissions;
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
@@ -23,6 +28,10 @@ use crate::rules::{Effect, RuledCall};
 pub struct Gate {
     /// Compiled argument schemas.
     schemas: SchemaCache,
+    /// How long a person may take to decide.
+    lifetime: Lifetime,
+    /// Tells the turns that wait of decisions.
+    decisions: Notify,
     #[cfg(test)]
     scripted: Option<tests::ScriptedGate>,
 }
@@ -52,7 +61,7 @@ pub enum Verdict {
     /// The call does not run.
     Refuse(CallRefusal),
     /// The call waits for a decision.
-    Wait(GateWait),
+    Wait(Box<GateWait>),
 }
 
 /// Why a call does not run.
@@ -62,13 +71,6 @@ pub struct CallRefusal {
     pub status: ToolStatus,
     /// The text for the model.
     pub text: String,
-}
-
-/// What a call waits for at the gate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GateWait {
-    /// Identifies the decision that is awaited.
-    pub id: String,
 }
 
 impl CallRefusal {
@@ -105,6 +107,38 @@ impl CallRefusal {
         }
     }
 
+    /// The refusal of a call that a person has denied.
+    pub fn denied_by_person(message: Option<&str>) -> Self {
+        let text = match message {
+            Some(message) => {
+                format!("This call was not run: a person has denied it and says: {message}")
+            }
+            None => "This call was not run: a person has denied it.".to_owned(),
+        };
+        Self {
+            status: ToolStatus::Denied,
+            text,
+        }
+    }
+
+    /// The refusal of a call that a person has denied several times.
+    pub fn denied_before() -> Self {
+        Self {
+            status: ToolStatus::Denied,
+            text: "This call was not run: a person has denied this very call twice. Do not make it again."
+                .to_owned(),
+        }
+    }
+
+    /// The refusal of a call about which nobody has decided in time.
+    pub fn expired() -> Self {
+        Self {
+            status: ToolStatus::Denied,
+            text: "This call was not run: it needs an approval, and nobody decided in time."
+                .to_owned(),
+        }
+    }
+
     /// The refusal of a call that could not be stored before it runs.
     pub fn unwritten() -> Self {
         Self {
@@ -135,11 +169,33 @@ impl CallRefusal {
 }
 
 impl Gate {
+    /// A gate whose questions can be decided for so long.
+    pub fn new(approval_timeout: Duration) -> Self {
+        Self {
+            lifetime: Lifetime(approval_timeout),
+            ..Self::default()
+        }
+    }
+
     /// Repairs the arguments of a call and validates them against the tool's schema.
     pub fn prepare(&self, tool: &dyn Tool, arguments: &str) -> Repaired {
         let schema = tool.definition().parameters.as_deref();
         let schema = schema.and_then(|schema| self.schemas.get(schema));
         repair_arguments(arguments, schema.as_deref())
+    }
+
+    /// Tells the turns that wait of decisions.
+    pub fn decisions(&self) -> &Notify {
+        &self.decisions
+    }
+
+    /// Whether a call of a turn may have to wait for a person.
+    pub fn may_wait(&self, permissions: &TurnPermissions) -> bool {
+        #[cfg(test)]
+        if self.scripted.is_some() {
+            return true;
+        }
+        permissions.may_ask()
     }
 
     /// Decides whether a call runs.
@@ -155,21 +211,53 @@ impl Gate {
         if let Some(script) = &self.scripted {
             return script.admit(request).await;
         }
-        let decision = request.context.permissions.decide(&RuledCall {
-            call_id: request.call_id,
-            tool: request.name,
-            classes: request.tool.policy().classes(),
-            arguments: request.arguments,
-        });
+        let decision = request.context.permissions.decide(&request.ruled());
         match decision.effect {
             Effect::Allow => Verdict::Run,
             Effect::Deny => {
                 let reason = decision.reason.as_deref();
                 Verdict::Refuse(CallRefusal::denied(request.name, reason))
             }
-            Effect::Ask => Verdict::Wait(GateWait {
-                id: request.call_id.to_owned(),
-            }),
+            Effect::Ask => {
+                let context = request.context;
+                let (approvals, permissions) = (&context.approvals, &context.permissions);
+                let verdict = approvals.verdict(&request, permissions, decision, self.lifetime);
+                self.check_edited(&request, verdict)
+            }
+        }
+    }
+
+    /// Arguments that a person has changed must be such as the tool takes, and the rules must not deny them.
+    fn check_edited(&self, request: &GateRequest<'_>, verdict: Verdict) -> Verdict {
+        let Verdict::RunWith(arguments) = verdict else {
+            return verdict;
+        };
+        let text = Value::Object(arguments.clone()).to_string();
+        if self.prepare(&**request.tool, &text).arguments.as_ref() != Ok(&arguments) {
+            return Verdict::Refuse(CallRefusal::changed(request.name));
+        }
+        let decision = request.context.permissions.decide(&RuledCall {
+            arguments: &arguments,
+            ..request.ruled()
+        });
+        match decision.effect {
+            Effect::Allow | Effect::Ask => Verdict::RunWith(arguments),
+            Effect::Deny => Verdict::Refuse(CallRefusal::denied(
+                request.name,
+                decision.reason.as_deref(),
+            )),
+        }
+    }
+}
+
+impl GateRequest<'_> {
+    /// The call as rules see it.
+    fn ruled(&self) -> RuledCall<'_> {
+        RuledCall {
+            call_id: self.call_id,
+            tool: self.name,
+            classes: self.tool.policy().classes(),
+            arguments: self.arguments,
         }
     }
 }

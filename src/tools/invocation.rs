@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use super::cited_sources::CitedSources;
-use super::gate::TurnPermissions;
+use super::gate::{Approvals, TurnPermissions};
 use super::incoming::IncomingResults;
 use super::python::EarlierCode;
 use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
@@ -55,6 +55,8 @@ pub struct CallContext {
     pub sources: CitedSources,
     /// What the calls of the turn may do.
     pub permissions: TurnPermissions,
+    /// The questions of the conversation about which a person decides.
+    pub approvals: Arc<Approvals>,
     /// Bounds the large results that the batch receives at the same time.
     pub incoming: IncomingResults,
 }
@@ -108,6 +110,7 @@ impl CallContext {
             owner: Owner::everybody(),
             sources: CitedSources::default(),
             permissions: TurnPermissions::default(),
+            approvals: Arc::default(),
             incoming: IncomingResults::default(),
         }
     }

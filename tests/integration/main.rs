@@ -17,6 +17,7 @@
 )]
 
 mod analysis;
+mod approvals;
 mod architecture;
 mod backup;
 mod bodies;

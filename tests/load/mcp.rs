@@ -280,6 +280,7 @@ fn context() -> Arc<CallContext> {
         owner: Owner::everybody(),
         sources: CitedSources::default(),
         permissions: TurnPermissions::default(),
+        approvals: Arc::default(),
         incoming: IncomingResults::default(),
     })
 }

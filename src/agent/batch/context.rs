@@ -15,6 +15,17 @@ use crate::ids::SessionId;
 use crate::tools::batch::BatchLimits;
 use crate::tools::{CallContext, IncomingResults};
 
+/// How far a batch has come before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum BatchStage {
+    /// It begins.
+    New,
+    /// It was kept with the session, and the reader knows nothing of it.
+    Kept,
+    /// It was kept with the session, and the reader knows of its calls and questions.
+    Shown,
+}
+
 /// The context that a turn gives to a batch.
 #[derive(Debug)]
 pub(in super::super) struct BatchContext {
@@ -30,6 +41,10 @@ pub(in super::super) struct BatchContext {
     pub(in super::super) turn_bytes: TurnBytes,
     /// The batch was kept with the session: calls start once that is written.
     pub(in super::super) was_kept: bool,
+    /// Starts of calls with effects are announced, because the batch was kept or may be.
+    pub(super) announces: bool,
+    /// The reader knows of its calls and questions.
+    pub(super) was_shown: bool,
 }
 
 impl BatchContext {
@@ -53,6 +68,7 @@ impl BatchContext {
             owner: request.caller.owner.clone(),
             sources: turn_env.sources().clone(),
             permissions: turn.permissions.clone(),
+            approvals: turn.approvals.clone(),
             incoming: IncomingResults::default(),
         };
         Self {
@@ -63,12 +79,16 @@ impl BatchContext {
             shows_images: request.route.quirks.images,
             turn_bytes: TurnBytes::default(),
             was_kept: false,
+            announces: services.gate.may_wait(&turn.permissions),
+            was_shown: false,
         }
     }
 
-    /// The same for a batch that was kept with the session.
-    pub(in super::super) fn kept(mut self, was_kept: bool) -> Self {
-        self.was_kept = was_kept;
+    /// The same for a batch that has come so far.
+    pub(in super::super) fn after(mut self, stage: BatchStage) -> Self {
+        self.was_kept = stage != BatchStage::New;
+        self.announces |= self.was_kept;
+        self.was_shown = stage == BatchStage::Shown;
         self
     }
 

@@ -1,5 +1,7 @@
 //! What a request adds to a stored conversation, and what a turn that ended early left open in it.
 
+use super::super::approvals::tells_of_waiting;
+use super::super::call::Call;
 use super::super::parked::ParkedTurn;
 use super::super::turn::TurnRequest;
 use super::is_long;
@@ -10,20 +12,37 @@ use crate::session::{
     Change, SessionMode, StoredMessage, StoredSession, interrupted_results, merge,
 };
 
-/// Whether a request is one to go on with the turn that the session keeps: it has no message, or repeats the request of the
-/// turn.
-pub(super) fn adds_nothing(
+/// The messages of a request that follow the batch of the turn which the session keeps; `None` if the conversation goes on
+/// without that turn. A request that adds nothing goes on with it. One with new messages does so once a person has decided
+/// about a call: the decided calls run first, and nobody is waited for any more.
+pub(super) fn follow(
     stored: &StoredSession,
     request: &TurnRequest,
+    parked: &mut ParkedTurn,
     incoming: &[Message],
-) -> bool {
+) -> Option<Vec<Message>> {
     if incoming.is_empty() {
-        return true;
+        return Some(Vec::new());
     }
     let plan = block_in_place_if(is_long_join(stored, incoming), || {
         merge::plan(stored, incoming.to_vec(), request.options.session_mode)
     });
-    plan.instructions.is_none() && plan.new.is_empty() && plan.keep == stored.messages.len()
+    if plan.instructions.is_some() || plan.keep != stored.messages.len() {
+        return None;
+    }
+    if !plan.new.is_empty() {
+        if !parked.has_decision() || parked.batch.calls.iter().any(Call::is_of_client) {
+            return None;
+        }
+        parked.leave_waiting();
+    }
+    Some(plan.new)
+}
+
+/// The messages without those that only tell of calls which wait for a decision: the turn stands in their place.
+pub(super) fn without_told(mut messages: Vec<Message>) -> Vec<Message> {
+    messages.retain(|message| !tells_of_waiting(message));
+    messages
 }
 
 /// Takes the turn that the session keeps.

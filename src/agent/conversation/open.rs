@@ -6,12 +6,13 @@ use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 
 use super::super::AgentError;
+use super::super::approvals::known;
 use super::super::call::Call;
 use super::super::contents::named_in;
 use super::super::inputs::{InputFiles, has_files};
 use super::super::parked::ParkedTurn;
 use super::super::turn::TurnRequest;
-use super::join::{adds_nothing, join, open_results, sources, take_parked};
+use super::join::{follow, join, open_results, sources, take_parked, without_told};
 use super::{Conversation, RunSession, delete_fork};
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
@@ -40,6 +41,8 @@ pub(in super::super) struct OpenedTurn {
     pub(in super::super) history: Vec<Message>,
     /// The turn that goes on. Its batch follows the history.
     pub(in super::super) parked: Option<ParkedTurn>,
+    /// Messages of the request that follow that batch.
+    pub(in super::super) follow: Vec<Message>,
 }
 
 impl OpenedTurn {
@@ -48,6 +51,7 @@ impl OpenedTurn {
             conversation,
             history,
             parked: None,
+            follow: Vec::new(),
         }
     }
 }
@@ -168,6 +172,9 @@ impl Conversation {
             return Err(error);
         }
         if request.options.ephemeral {
+            if incoming.is_empty() {
+                return Err(AgentError::NothingWaits);
+            }
             let mut stored = session
                 .and_then(|session| session.found)
                 .unwrap_or_default();
@@ -214,18 +221,25 @@ impl Conversation {
         let mut stored = found.unwrap_or_default();
         let has_files = has_files(&incoming);
         let incoming = context.inputs.of_session(&id).accept(incoming).await?;
+        let incoming = without_told(incoming);
         let used: Vec<FileId> = incoming.iter().flat_map(named_in).collect();
         // Inline files are stored for the session.
         let deferred = is_new && !has_files && !request.options.keep;
         let keeps_turn = stored.turn.is_some();
-        let parked = take_parked(&mut stored);
+        let mut parked = take_parked(&mut stored);
+        if let Some(parked) = &mut parked {
+            let asked = context.sessions.store.approvals(&owner, &id).await?;
+            parked.state.approvals = Arc::new(known(asked));
+        } else if incoming.is_empty() {
+            return Err(AgentError::NothingWaits);
+        }
         let before = stored.messages.len();
-        let goes_on = parked.is_some() && adds_nothing(&stored, request, &incoming);
-        let (parked, (mut unsaved, mut history)) = match parked {
-            Some(parked) if goes_on => {
-                (Some(parked), join(&stored, SessionMode::Append, Vec::new()))
-            }
-            parked => {
+        let going_on = parked
+            .as_mut()
+            .and_then(|parked| follow(&stored, request, parked, &incoming));
+        let (parked, (mut unsaved, mut history)) = match &going_on {
+            Some(_) => (parked, join(&stored, SessionMode::Append, Vec::new())),
+            None => {
                 stored
                     .messages
                     .extend(open_results(&stored, request, parked));
@@ -266,6 +280,7 @@ impl Conversation {
         };
         Ok(OpenedTurn {
             parked,
+            follow: going_on.unwrap_or_default(),
             ..OpenedTurn::new(Some(conversation), history)
         })
     }

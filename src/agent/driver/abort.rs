@@ -35,8 +35,7 @@ impl Run {
                 if !has_reader && batch.outlives_process() {
                     batch.cancel_started();
                     self.ready.extend(batch.take_events());
-                    self.turn.turn_bytes = batch.turn_bytes();
-                    if self.keep_turn(batch.open()).await {
+                    if self.keep_batch(&mut batch).await {
                         return self.end_kept(reason);
                     }
                 }
@@ -47,6 +46,14 @@ impl Run {
                 let finished = batch.finish();
                 self.queue_events(finished.buffered);
                 finished.results.messages
+            }
+            Phase::Waiting(waiting) => {
+                if !has_reader {
+                    return self.end_kept(reason);
+                }
+                let mut open = waiting.into_open();
+                open.give_up();
+                open.into_results().messages
             }
             // A turn that was kept stays so.
             Phase::Parked(_) | Phase::Failed(_) | Phase::Over => return Ok(()),

@@ -1,7 +1,7 @@
 //! The batch of a round: its calls are stored, run, and answered in the conversation.
 
 use super::super::AgentError;
-use super::super::batch::{Batch, BatchContext, BatchOutcome};
+use super::super::batch::{Batch, BatchContext, BatchOutcome, BatchStage};
 use super::super::call::Call;
 use super::super::contents::NamedContents;
 use super::super::event::{AgentEvent, RoundCall};
@@ -14,7 +14,7 @@ use super::super::turn_bytes::TurnBytes;
 use super::{Phase, Run};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
-use crate::session::TurnChange;
+use crate::session::{StoredMessage, TurnChange};
 use crate::tools::gate::CallRefusal;
 use crate::upstream::assemble::ModelReply;
 
@@ -35,11 +35,21 @@ impl Run {
         let message = transcript::assistant(reply, &asked);
         let mut open = OpenBatch { message, calls };
         self.write_calls(&mut open).await;
-        self.run_batch(buffered, open, false);
+        if self.parts.tools.gate.may_wait(&self.turn.permissions)
+            && let Err(error) = self.read_approvals().await
+        {
+            tracing::error!(%error, "the approvals of a session cannot be read; calls are asked about again");
+        }
+        self.run_batch(buffered, open, BatchStage::New);
     }
 
     /// Runs what is left of a batch.
-    pub(super) fn run_batch(&mut self, buffered: Vec<AgentEvent>, open: OpenBatch, was_kept: bool) {
+    pub(super) fn run_batch(
+        &mut self,
+        buffered: Vec<AgentEvent>,
+        open: OpenBatch,
+        stage: BatchStage,
+    ) {
         let session_id = self.session_id().cloned();
         let most = self.turn.limits.max_duration;
         let context = BatchContext::new(
@@ -50,7 +60,7 @@ impl Run {
             &self.turn,
         )
         .with_turn_bytes(std::mem::take(&mut self.turn.turn_bytes))
-        .kept(was_kept)
+        .after(stage)
         .within(most.map(|most| most.saturating_sub(self.age())));
         let tools = &self.request.tools;
         self.phase = Phase::Batch(Box::new(Batch::start(context, buffered, open, tools)));
@@ -99,10 +109,9 @@ impl Run {
             return Ok(());
         };
         if batch.open().waits() {
-            self.turn.turn_bytes = batch.turn_bytes();
-            if self.keep_turn(batch.open()).await {
+            if self.keep_batch(&mut batch).await {
                 self.queue_events(batch.take_buffered());
-                self.end(StopReason::ApprovalRequired, Vec::new());
+                self.wait_or_end(*batch);
                 return Ok(());
             }
             batch.refuse_waiting(&CallRefusal::undecided());
@@ -126,6 +135,11 @@ impl Run {
             }
         };
         self.prompt.push_round(round, images);
+        let next = match next {
+            // The user has said something since.
+            AfterBatch::Finish(_) if !self.follow.is_empty() => AfterBatch::Continue,
+            next => next,
+        };
         match next {
             AfterBatch::Continue if self.control.stops_after_round() => {
                 self.queue_events(buffered);
@@ -134,6 +148,7 @@ impl Run {
             AfterBatch::Continue => {
                 self.last_buffered = buffered;
                 self.push(finished.messages);
+                self.push_follow().await;
                 if let Some(conversation) = &mut self.conversation {
                     conversation.save(Vec::new());
                 }
@@ -149,6 +164,20 @@ impl Run {
                     .await
             }
         }
+    }
+
+    /// Adds the messages of the request that follow the batch of a turn which went on.
+    async fn push_follow(&mut self) {
+        let mut messages = std::mem::take(&mut self.follow);
+        if messages.is_empty() {
+            return;
+        }
+        let stored = messages.iter().cloned().map(StoredMessage::visible);
+        self.push(stored.collect());
+        let files = &self.parts.sessions.files;
+        let room = TurnBytes::new(self.parts.settings.max_turn_bytes);
+        let contents = NamedContents::of_history(files, &self.request, &mut messages, room).await;
+        self.prompt.push_round(messages, contents);
     }
 }
 

@@ -134,6 +134,10 @@ impl Run {
         if let Some(conversation) = &self.conversation {
             conversation.detach_answered();
         }
+        let approvals = match reason {
+            StopReason::ApprovalRequired => self.tell_waiting(),
+            _ => Vec::new(),
+        };
         self.report_round_end(None);
         self.note_missing_files(reason);
         self.annotate();
@@ -142,6 +146,7 @@ impl Run {
             stop_reason: reason,
             finish_reason,
             client_calls,
+            approvals,
             usage: self.usage.clone(),
             usage_by_round: std::mem::take(&mut self.usage_by_round),
             rounds: self.turn.machine.rounds(),

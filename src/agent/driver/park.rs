@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::super::AgentError;
+use super::super::batch::BatchStage;
 use super::super::call::{Call, Resolver};
 use super::super::control::AbortReason;
 use super::super::conversation::Conversation;
@@ -14,6 +15,7 @@ use super::super::parked::ParkedTurn;
 use super::super::stop::StopReason;
 use super::{Phase, Run};
 use crate::polling::{LONG_BYTES, block_in_place_if};
+use crate::session::ApprovalQuestion;
 use crate::tools::batch::StartPermission;
 use crate::tools::tool_search::TOOL_SEARCH;
 
@@ -31,6 +33,18 @@ impl Run {
             return;
         };
         self.queue_start(HeaderMap::new());
+        self.prepare(&mut batch);
+        self.run_batch(Vec::new(), *batch, BatchStage::Kept);
+    }
+
+    /// Goes on with a batch of which the reader knows the calls and questions.
+    pub(super) fn go_on_shown(&mut self, mut batch: OpenBatch) {
+        self.prepare(&mut batch);
+        self.run_batch(Vec::new(), batch, BatchStage::Shown);
+    }
+
+    /// Looks the tools of a batch up again.
+    fn prepare(&self, batch: &mut OpenBatch) {
         let tools = &self.request.tools;
         let resolver = Resolver {
             tools,
@@ -49,24 +63,23 @@ impl Run {
             let starting = calls.filter(|call| call.runs() && !call.state.has_started());
             starting.for_each(|call| resolver.resolve_again(call));
         });
-        self.note_calls(&batch);
-        self.run_batch(Vec::new(), *batch, true);
+        self.note_calls(batch);
     }
 
     /// The time that the turn has run, here and in other processes.
     pub(super) fn age(&self) -> Duration {
-        self.turn.age + self.started.elapsed()
+        (self.turn.age + self.started.elapsed()).saturating_sub(self.paused)
     }
 
     /// Keeps the turn as one whose call has started, before the call starts: after a crash it is not run again. A call of
     /// which that cannot be kept is not run.
     pub(super) async fn start_call(&mut self, index: usize, start: StartPermission) {
-        let Phase::Batch(batch) = mem::replace(&mut self.phase, Phase::Over) else {
+        let Phase::Batch(mut batch) = mem::replace(&mut self.phase, Phase::Over) else {
             return;
         };
         batch.set_started(index, true);
-        self.turn.turn_bytes = batch.turn_bytes();
-        match self.keep_turn(batch.open()).await {
+        // Until a call waits, a crash ends the batch.
+        match !batch.was_kept() || self.keep_batch(&mut batch).await {
             true => start.allow(),
             false => batch.set_started(index, false),
         }
@@ -85,7 +98,11 @@ impl Run {
     }
 
     /// Keeps the turn in the middle of this batch. Returns whether it is kept; else nobody can go on with it.
-    pub(super) async fn keep_turn(&mut self, batch: &OpenBatch) -> bool {
+    pub(super) async fn keep_turn(
+        &mut self,
+        batch: &OpenBatch,
+        questions: Vec<ApprovalQuestion>,
+    ) -> bool {
         self.finish_write().await;
         let age = self.age();
         let is_stored = |conversation: &&mut Conversation| conversation.session_id().is_some();
@@ -104,7 +121,7 @@ impl Run {
             }
         };
         let message = batch.stored_message();
-        let kept = conversation.keep_turn(message, turn, Vec::new()).await;
+        let kept = conversation.keep_turn(message, turn, questions).await;
         kept.map_err(|failure| self.write_failed(failure)).is_ok()
     }
 }

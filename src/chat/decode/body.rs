@@ -161,10 +161,14 @@ pub(super) fn messages(
     field: Field<'_>,
     most: usize,
     body: &Bytes,
+    names_session: bool,
 ) -> Result<Vec<Message>, RequestError> {
     let length = field.value.map_or(0, |value| value.get().len());
-    let entries: Vec<&RawValue> = field.read("an array of messages")?.unwrap_or_default();
-    if entries.is_empty() {
+    let entries: Option<Vec<&RawValue>> = field.read("an array of messages")?;
+    // A turn of the session that waits goes on without a message.
+    let may_be_empty = names_session && entries.is_some();
+    let entries = entries.unwrap_or_default();
+    if entries.is_empty() && !may_be_empty {
         let message = "'messages' is missing or empty; send at least one message";
         return Err(RequestError::field("messages", message));
     }
@@ -208,7 +212,7 @@ mod tests {
                 .map(drop)
                 .and_then(|()| fields.stream.read::<bool>("true or false").map(drop))
                 .and_then(|()| include_usage(fields.stream_options.raw()).map(drop))
-                .and_then(|()| messages(fields.messages, 2, &Bytes::new()).map(drop))
+                .and_then(|()| messages(fields.messages, 2, &Bytes::new(), false).map(drop))
                 .and_then(|()| super::super::tools::entries(tools.tools).map(drop));
             result.unwrap_err().param.unwrap_or_default()
         };

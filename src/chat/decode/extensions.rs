@@ -434,7 +434,7 @@ mod tests {
                 r#"{"agent":{"on_disconnect":"later"}}"#,
                 "agent.on_disconnect",
             ),
-            (r#"{"agent_permission":"ask"}"#, "agent_permission"),
+            (r#"{"agent_permission":"maybe"}"#, "agent_permission"),
             (r#"{"store":"no"}"#, "store"),
         ] {
             assert_eq!(

@@ -11,6 +11,7 @@ use super::extensions::agent::{
 };
 use super::mcp::MAX_LABEL_BYTES;
 use super::web::MAX_LIST;
+use crate::agent::turn::RuleEntry;
 use crate::ids::SessionId;
 
 /// The body of a chat request: OpenAI's members that loopwright acts on, and its extensions. Every other member goes to
@@ -51,11 +52,12 @@ pub struct ChatRequest {
     /// Files that the code is to produce; needs `enable_code_execution`.
     #[schemars(length(max = MAX_WANTED))]
     files: Option<Vec<OutputFile>>,
-    /// Whether server-side tools may run. The stricter of this and the server's setting counts.
-    #[schemars(extend("enum" = ["auto", "deny", null]))]
+    /// Whether server-side tools may run where no rule says it: `ask` needs a person's approval. The strictest of this, the
+    /// key's and the server's setting counts.
+    #[schemars(extend("enum" = ["auto", "ask", "deny", null]))]
     agent_permission: Option<String>,
     /// Another name of `agent_permission`; of two the stricter counts.
-    #[schemars(extend("enum" = ["auto", "deny", null]))]
+    #[schemars(extend("enum" = ["auto", "ask", "deny", null]))]
     code_execution_permission: Option<String>,
     agent: Option<AgentRequest>,
 }
@@ -248,6 +250,8 @@ struct AgentRequest {
     tools: Option<ToolPatterns>,
     /// Name patterns of function tools that the client runs itself, even though a webhook could.
     client_tools: Option<Vec<String>>,
+    /// Rules about the calls of server-side tools. With those of the server and of the key, the strictest counts.
+    permissions: Option<Vec<RuleEntry>>,
     /// What happens at a limit: by default `final_answer`, one more call of the model, which must not ask for tools.
     /// `stop` ends with the text so far, `error` is a 422.
     #[schemars(extend("enum" = words(&ON_LIMIT)))]

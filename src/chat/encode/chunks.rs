@@ -65,7 +65,6 @@ impl ChunkEncoder {
     pub fn encode(&mut self, event: &AgentEvent, out: &mut BytesMut) {
         match event {
             AgentEvent::Started { .. }
-            | AgentEvent::Waiting { .. }
             | AgentEvent::RoundEnded(_)
             | AgentEvent::ClientArguments(_) => {}
             AgentEvent::Model(model) => {
@@ -87,6 +86,9 @@ impl ChunkEncoder {
                     let images = serde_json::to_string(&images).unwrap_or_else(|_| "[]".to_owned());
                     self.delta(out, "images", &images);
                 }
+            }
+            AgentEvent::Waiting { call, session_id } => {
+                self.progress(out, || ProgressEvent::approval(call, session_id.as_ref()));
             }
             AgentEvent::ToolOutput { of, text, stream } => {
                 self.progress(out, || ProgressEvent::output(of, text, stream));

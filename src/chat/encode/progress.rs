@@ -13,11 +13,14 @@ use self::members::{
     CallResult, FILE_PRODUCED, FileProducedEvent, NOTICE, NoticeEvent, Phase, ProgressData,
     TOOL_CALL_PROGRESS, TOOL_OUTPUT, ToolCallProgress, ToolData, ToolOutputEvent, WebArguments,
 };
+use super::approvals::{APPROVAL_REQUIRED, ApprovalRequiredEvent};
 use super::records::ImageTexts;
 use crate::agent::event::{
-    Calling, CodeDetail, Notice, ProducedFile, ToolCallRecord, ToolDetail, ToolKind, WebDetail,
+    Calling, CodeDetail, Notice, ProducedFile, ToolCallRecord, ToolDetail, ToolKind, WaitingCall,
+    WebDetail,
 };
 use crate::chat::decode::ProgressMode;
+use crate::ids::SessionId;
 
 /// How progress is sent to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +172,11 @@ impl ProgressEvent {
         Self::new(TOOL_OUTPUT, &output)
     }
 
+    pub(super) fn approval(call: &WaitingCall, session_id: Option<&SessionId>) -> Self {
+        let event = ApprovalRequiredEvent::new(call, session_id);
+        Self::new(APPROVAL_REQUIRED, &event)
+    }
+
     pub(super) fn file(file: &ProducedFile) -> Self {
         let produced = FileProducedEvent {
             kind: FILE_PRODUCED,
@@ -194,7 +202,7 @@ impl ProgressEvent {
 }
 
 /// Arguments as a JSON value: the text itself if it is JSON, else the text as a JSON string.
-fn as_json(text: &str) -> Box<RawValue> {
+pub(super) fn as_json(text: &str) -> Box<RawValue> {
     // In JSON, line breaks occur between tokens only. On an event stream they would end the data line.
     let line = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {
         None => Cow::Borrowed(text),

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::approvals::PendingApproval;
 use crate::agent::event::{KeptImage, Notice, Outcome, ProducedFile, ToolCallRecord, ToolStatus};
 use crate::agent::stop::StopReason;
 use crate::ids::SessionId;
@@ -82,6 +83,9 @@ pub struct AgentSummary<'a> {
     /// The `usage` of each model call; `null` where the upstream reported none.
     #[schemars(with = "Vec<Option<Map<String, Value>>>")]
     usage_by_round: Vec<Option<Value>>,
+    /// The calls that wait for a person's decision.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    approvals: Vec<PendingApproval<'a>>,
     /// What the client should know about the turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notices: Vec<NoticeEntry<'a>>,
@@ -224,11 +228,16 @@ impl<'a> From<&'a Notice> for NoticeEntry<'a> {
 impl<'a> From<&'a Outcome> for AgentSummary<'a> {
     fn from(outcome: &'a Outcome) -> Self {
         let usage = |usage: &Option<Usage>| usage.as_ref().map(Usage::to_value);
+        let session = outcome.session_id.as_ref();
+        let approvals = outcome.approvals.iter();
         Self {
             stop_reason: outcome.stop_reason,
             rounds: outcome.rounds,
             model_calls: outcome.model_calls,
             usage_by_round: outcome.usage_by_round.iter().map(usage).collect(),
+            approvals: approvals
+                .map(|call| PendingApproval::new(call, session))
+                .collect(),
             notices: outcome.notices.iter().map(NoticeEntry::from).collect(),
         }
     }

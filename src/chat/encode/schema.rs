@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
+use super::approvals::ApprovalRequiredEvent;
 use super::progress::members::{FileProducedEvent, NoticeEvent, ToolCallProgress, ToolOutputEvent};
 use super::records::{AgentSummary, FileEntry, MessageImage, ToolCallEntry};
 use crate::openai::citation::UrlCitation;
@@ -248,6 +249,8 @@ pub enum StreamedData {
     Chunk(ChatCompletionChunk),
     /// A call starts or has ended.
     ToolCall(EventChunk<ToolCallProgress<'static>>),
+    /// A call waits for a person's decision.
+    Approval(EventChunk<ApprovalRequiredEvent<'static>>),
     /// Live output of a tool.
     Output(EventChunk<ToolOutputEvent<'static>>),
     /// A file that a tool has made.

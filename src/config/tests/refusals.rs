@@ -8,7 +8,7 @@ use super::*;
 const BAD_VARIABLES: &[(&str, &str)] = &[
     ("LOOPWRIGHT_LISTEN", "8080"),
     ("LOOPWRIGHT_UPSTREAM", "localhost:8000"),
-    ("LOOPWRIGHT_AGENT_PERMISSION", "ask"),
+    ("LOOPWRIGHT_AGENT_PERMISSION", "perhaps"),
     ("LOOPWRIGHT_MAX_TOOL_ROUNDS", "many"),
     ("LOOPWRIGHT_SESSION_STORE", "postgres://u:hunter2@h:x/db"),
     ("LOOPWRIGHT_INSECURE_NO_AUTH", "perhaps"),
@@ -93,11 +93,7 @@ fn a_flag_at_fault_is_named() {
     for (flag, part) in [
         ("search-provider=google", "searxng, brave"),
         ("search-url=ftp://s", "http://"),
-        (
-            "agent-permission=ask",
-            "approvals are not available in this version",
-        ),
-        ("agent-permission=no", "auto or deny"),
+        ("agent-permission=no", "auto, ask or deny"),
         ("upstream=ftp://h/v1", "http://"),
         (
             "session-store=postgres://u:hunter2@h:x/db",

@@ -109,6 +109,7 @@ fn the_shipped_file_shows_every_key() {
         "[[upstreams]]",
         "[upstreams.quirks]",
         "[[tools]]",
+        "[[permissions]]",
         "[mcp_servers.files]",
         "[mcp_requests]",
         "[file_urls]",
@@ -137,6 +138,7 @@ fn the_shipped_file_shows_every_key() {
                 "mcp_requests",
                 "file_urls",
                 "api_keys",
+                "permissions",
                 "quirks",
             ]
             .contains(&key);
@@ -152,6 +154,7 @@ fn the_shipped_file_shows_every_key() {
 const OTHER_THAN_DEFAULT: &[&str] = &[
     "api_keys",
     "dispatch_headers",
+    "permissions",
     "file_urls.hosts",
     "mcp_requests.hosts",
     "search.pages.user_agent",

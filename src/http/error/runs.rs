@@ -24,6 +24,12 @@ impl ApiError {
         Self::invalid(StatusCode::CONFLICT, Some("not_running"), message)
     }
 
+    /// 409 for an approval that was decided or has expired.
+    pub(in crate::http) fn approval_decided() -> Self {
+        let message = "the approval was decided before, has expired, or its conversation went on; see GET /v1/agent/approvals";
+        Self::invalid(StatusCode::CONFLICT, Some("approval_decided"), message)
+    }
+
     /// 410 for a run whose lines are no longer kept.
     pub fn events_expired() -> Self {
         let message = "the events of this run are no longer kept; get its answer by its id";

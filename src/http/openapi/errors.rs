@@ -230,6 +230,12 @@ pub(super) const FAILED: &[ErrorCase] = &[error(
 pub(super) const NOT_RUNNING: &[ErrorCase] =
     &[error(409, "not_running", "there is no run to cancel")];
 /// Of the answer of a run.
+pub(super) const DECIDED: &[ErrorCase] = &[error(
+    409,
+    "approval_decided",
+    "the approval was decided before, has expired, or its conversation went on",
+)];
+
 pub(super) const INTERRUPTED: &[ErrorCase] = &[error(
     410,
     "run_interrupted",

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::errors;
 use super::headers::HeaderKind::Number;
 use super::operation::Operation;
+use crate::http::approvals::{ApprovalList, DecisionAnswer, DecisionRequest};
 use crate::http::models::{Model, ModelList, OfferedTools};
 use crate::http::permissions::ExplainRequest;
 use crate::metrics;
@@ -79,6 +80,25 @@ pub(in crate::http) fn tools(operation: Operation<'_>) -> Operation<'_> {
     operation
         .named("Tools", "listTools", "The server-side tools")
         .answers::<OfferedTools>(200, "The tools, with the JSON Schemas of their arguments.")
+}
+
+pub(in crate::http) fn approvals(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("Tools", "listApprovals", "The calls that wait for a person's decision")
+        .described("Those of the caller's key; with the key of an operator, those of all keys. The oldest come first.")
+        .answers::<ApprovalList>(200, "The calls.")
+        .fails(errors::SESSION_STORE)
+}
+
+pub(in crate::http) fn decide(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("Tools", "decideApproval", "Decides about a call that waits")
+        .path("id", "The id of the approval.")
+        .reads::<DecisionRequest>(true)
+        .answers::<DecisionAnswer>(200, "The decision is stored.")
+        .fails(errors::NOT_FOUND)
+        .fails(errors::DECIDED)
+        .fails(errors::SESSION_STORE)
 }
 
 pub(in crate::http) fn explain(operation: Operation<'_>) -> Operation<'_> {

@@ -13,7 +13,7 @@ use crate::rules::{
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(into = "StoredPermissions", from = "StoredPermissions")]
 pub struct TurnPermissions {
-    rules: Permissions,
+    pub(super) rules: Permissions,
     counts: Arc<Mutex<CallCounts>>,
 }
 
@@ -43,6 +43,11 @@ impl TurnPermissions {
     /// Decides about a call. A call that is decided again counts once.
     pub fn decide(&self, call: &RuledCall<'_>) -> RuleDecision {
         self.rules.decide(call, &mut self.counts.lock())
+    }
+
+    /// Whether some call may be asked about.
+    pub fn may_ask(&self) -> bool {
+        self.rules.may_ask()
     }
 
     /// The same turn under the rules of the request that goes on with it: those of both requests hold. Counts know levels by

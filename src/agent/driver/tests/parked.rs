@@ -69,7 +69,7 @@ impl Decisions {
             let asks = matches!(&*tool, "charge" | "never") && !known.lock().contains(&tool);
             async move {
                 match asks {
-                    true => Verdict::Wait(GateWait { id: "w".to_owned() }),
+                    true => Verdict::Wait(Box::new(GateWait::example(1))),
                     false => Verdict::Run,
                 }
             }
@@ -139,7 +139,7 @@ async fn waits(process: &Process) {
         "calling picture",
         "complete picture ok picture {}",
         "complete read ok read {\"n\":1}",
-        "waiting charge w",
+        "waiting charge",
     ];
     assert_eq!(events, expected);
     assert_eq!(process.calls_of("charge"), 0);
@@ -152,7 +152,7 @@ async fn waits(process: &Process) {
 async fn waits_again(process: &Process) {
     let (events, outcome) = process.run(nothing_new()).await;
     assert_eq!(outcome.stop_reason, StopReason::ApprovalRequired);
-    assert_eq!(events, ["calling charge", "waiting charge w"]);
+    assert_eq!(events, ["calling charge", "waiting charge"]);
 }
 
 async fn finishes(process: &Process) {
@@ -221,7 +221,7 @@ async fn goes_on_after_the_end(process: &Process, decisions: &Decisions) {
         events.iter().any(|event| event.starts_with(cancelled)),
         "{events:?}"
     );
-    assert_eq!(events.last().unwrap(), "waiting charge w");
+    assert_eq!(events.last().unwrap(), "waiting charge");
     decisions.approve("charge");
     process.model.says("I do not know whether that worked");
     let (events, outcome) = process.run(nothing_new()).await;
@@ -315,7 +315,7 @@ async fn what_waits_outlives_the_end_of_its_process(database: Database) {
     // The call that was cancelled has its answer.
     let second = database.process(&decisions).await;
     let (events, _) = second.run(nothing_new()).await;
-    assert_eq!(events, ["calling charge", "waiting charge w"]);
+    assert_eq!(events, ["calling charge", "waiting charge"]);
     decisions.approve("charge");
     second.model.says("one of two");
     second.run(nothing_new()).await;
@@ -381,7 +381,7 @@ async fn an_unstored_turn_cannot_wait(database: Database) {
     let (events, outcome) = process.run(body).await;
     assert_eq!(outcome.stop_reason, StopReason::Completed);
     assert!(
-        events[2].starts_with("complete charge denied"),
+        events[1].starts_with("complete charge denied"),
         "{events:?}"
     );
     assert_eq!(process.calls_of("charge"), 0);

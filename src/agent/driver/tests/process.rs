@@ -365,9 +365,10 @@ fn tool(name: &'static str, calls: &Arc<AtomicUsize>, kind: ToolKind) -> SharedT
 /// An event in a few words; `None` for those that no test looks at.
 fn shown(event: &AgentEvent) -> Option<String> {
     Some(match event {
+        AgentEvent::Text(text) if text.contains("waits for a person") => return None,
         AgentEvent::Text(text) => format!("text {text}"),
         AgentEvent::Calling(call) => format!("calling {}", call.name),
-        AgentEvent::Waiting { of, wait } => format!("waiting {} {}", of.name, wait.id),
+        AgentEvent::Waiting { call, .. } => format!("waiting {}", call.of.name),
         AgentEvent::Complete(record) => {
             format!(
                 "complete {} {} {}",

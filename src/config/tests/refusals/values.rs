@@ -43,9 +43,9 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
         "session_max_bytes is 67108864",
     ),
     (
-        "agent_permission = \"ask\"",
+        "agent_permission = \"maybe\"",
         "agent_permission",
-        "approvals are not available in this version",
+        "write auto, ask or deny",
     ),
     (
         "session_headers = [\"x-ok\", \"authorization\"]",

@@ -48,12 +48,13 @@ async fn a_call_that_waits_for_a_decision_ends_and_holds_no_other_up() {
         tool.policy.sequential = sequential;
         let gate = Gate::scripted(|call_id, _| async move {
             match &*call_id {
-                "call_0" => Verdict::Wait(GateWait { id: call_id }),
+                "call_0" => Verdict::Wait(Box::new(GateWait::example(0))),
                 _ => Verdict::Run,
             }
         });
         let events = outcome_at(gate, calls(tool, &[1, 1]), parallel(8)).await;
-        let expected = [(0, "waits for call_0"), (1, "ok after 1: call_1")];
+        let waits = format!("waits for {}", GateWait::example(0).id.as_str());
+        let expected = [(0, &*waits), (1, "ok after 1: call_1")];
         assert_eq!(events, owned(&expected));
         assert_eq!(started.lock().len(), 1);
     }
@@ -158,7 +159,7 @@ async fn an_announced_call_starts_once_that_is_allowed() {
     let mut events = Box::pin(run(batch, context(), Arc::default(), parallel(8)));
     let mut starts = Vec::new();
     for _ in 0..3 {
-        let Some(BatchEvent::Starting { index, start }) = events.next().await else {
+        let Some(BatchEvent::Starting { index, start, .. }) = events.next().await else {
             panic!("no announcement");
         };
         starts.push((index, start));

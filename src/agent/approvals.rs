@@ -1,0 +1,97 @@
+//! The questions of a session, in the forms of the store and of the gate, and the sentence that tells of them.
+
+use serde_json::Value;
+
+use super::event::WaitingCall;
+use crate::ids::{ApprovalId, RunId};
+use crate::openai::message::{Message, Role};
+use crate::session::{Approval, ApprovalQuestion, ApprovalState, Remember};
+use crate::tools::ToolSource;
+use crate::tools::gate::{Approvals, AskAnswer, AskedCall, GateWait, Grant};
+
+/// The beginning of the sentence that tells of calls that wait. The tools follow, then the ids.
+const SENTENCE: &str = "This answer waits for a person's decision about: ";
+/// What stands between the tools and the ids.
+const IDS: &str = ". Approvals: ";
+
+/// The questions of a session as the gate knows them.
+pub(super) fn known(stored: Vec<Approval>) -> Approvals {
+    Approvals::new(stored.into_iter().map(asked).collect())
+}
+
+fn asked(stored: Approval) -> AskedCall {
+    let grant = |remember| match remember {
+        Remember::Same => Grant::Same,
+        Remember::Tool => Grant::Tool,
+    };
+    let answer = match stored.state {
+        ApprovalState::Waiting => AskAnswer::Waiting,
+        ApprovalState::Approved => AskAnswer::Approved {
+            edited: stored.edited.and_then(|text| {
+                let value = serde_json::from_str::<Value>(&text).ok()?;
+                value.as_object().cloned()
+            }),
+            grant: stored.remember.map(grant),
+        },
+        ApprovalState::Denied => AskAnswer::Denied {
+            message: stored.message,
+        },
+        ApprovalState::Expired => AskAnswer::Expired,
+        ApprovalState::Left => AskAnswer::Left,
+    };
+    let question = stored.question;
+    AskedCall {
+        call_id: question.tool_call_id,
+        tool: question.tool,
+        wait: GateWait {
+            id: question.id,
+            reason: question.reason,
+            rule: question
+                .rule
+                .and_then(|rule| serde_json::from_str(&rule).ok()),
+            source: ToolSource::default(),
+            digest: question.digest,
+            scope: question.scope,
+            expires_at: question.expires_at,
+        },
+        answer,
+    }
+}
+
+/// The question of a call as it is stored.
+pub(super) fn question(run: &RunId, call: &WaitingCall) -> ApprovalQuestion {
+    let WaitingCall { of, wait } = call;
+    let rule = wait.rule.as_ref();
+    ApprovalQuestion {
+        id: wait.id.clone(),
+        run: run.clone(),
+        round: of.round,
+        tool_call_id: of.tool_call_id.clone(),
+        tool: of.name.clone(),
+        arguments: of.arguments.clone(),
+        digest: wait.digest.clone(),
+        scope: wait.scope.clone(),
+        reason: wait.reason.clone(),
+        rule: rule.and_then(|rule| serde_json::to_string(rule).ok()),
+        expires_at: wait.expires_at,
+    }
+}
+
+/// The sentence that tells of the calls that wait; `None` if there are none.
+pub(super) fn sentence(waiting: &[WaitingCall]) -> Option<String> {
+    let tools: Vec<&str> = waiting.iter().map(|call| call.of.name.as_str()).collect();
+    let ids: Vec<&str> = waiting.iter().map(|call| call.wait.id.as_str()).collect();
+    let (tools, ids) = (tools.join(", "), ids.join(", "));
+    (!waiting.is_empty()).then(|| format!("{SENTENCE}{tools}{IDS}{ids}"))
+}
+
+/// Whether a message of the client is, or ends with, the sentence that tells of calls that wait.
+pub(super) fn tells_of_waiting(message: &Message) -> bool {
+    if *message.role() != Role::Assistant || !message.tool_calls().is_empty() {
+        return false;
+    }
+    let text = message.content_text();
+    let rest = text.trim_end().rsplit_once(SENTENCE);
+    let ids = rest.and_then(|(_, rest)| rest.rsplit_once(IDS));
+    ids.is_some_and(|(_, ids)| ids.split(", ").all(|id| ApprovalId::parse(id).is_some()))
+}

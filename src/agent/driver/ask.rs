@@ -1,0 +1,167 @@
+//! Calls about which a person decides: the question, the wait in the stream, and the end of a turn that waits.
+
+use std::mem;
+use std::sync::Arc;
+
+use tokio::time::{Duration, Instant, sleep, sleep_until};
+
+use super::super::AgentError;
+use super::super::approvals::{known, question, sentence};
+use super::super::batch::Batch;
+use super::super::event::{AgentEvent, WaitingCall};
+use super::super::open_batch::OpenBatch;
+use super::super::stop::StopReason;
+use super::{Aborted, Phase, Run};
+use crate::session::StoreError;
+use crate::tools::gate::{AskAnswer, CallRefusal};
+
+/// Pause between two looks for decisions that other processes have stored.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// A turn that waits for decisions while its reader reads.
+#[derive(Debug)]
+pub(super) struct WaitingTurn {
+    open: OpenBatch,
+    since: Instant,
+    until: Instant,
+}
+
+/// How a wait ended.
+enum WaitEnd {
+    Aborted,
+    Decided,
+    Passed,
+}
+
+impl Run {
+    /// Reads the questions of the session, if calls may be asked about.
+    pub(super) async fn read_approvals(&mut self) -> Result<(), StoreError> {
+        let Some(session) = self.session_id().cloned() else {
+            return Ok(());
+        };
+        let store = &self.parts.sessions.store;
+        let stored = store.approvals(&self.request.caller.owner, &session);
+        self.turn.approvals = Arc::new(known(stored.await?));
+        Ok(())
+    }
+
+    /// A call of the batch waits. The turn is kept with the question before anybody hears of it; if it cannot be kept, nobody
+    /// can decide.
+    pub(super) async fn ask(&mut self, index: usize) {
+        let Phase::Batch(mut batch) = mem::replace(&mut self.phase, Phase::Over) else {
+            return;
+        };
+        if let Some(waiting) = batch.waiting(index) {
+            let is_known = self.turn.approvals.answer(&waiting.wait.id).is_some();
+            if !is_known && !self.keep_batch(&mut batch).await {
+                batch.refuse(index, &CallRefusal::undecided());
+            } else if !(is_known && batch.was_shown()) {
+                self.ready.push_back(AgentEvent::Waiting {
+                    call: Box::new(waiting),
+                    session_id: self.session_id().cloned(),
+                });
+            }
+        }
+        self.phase = Phase::Batch(batch);
+    }
+
+    /// Keeps the turn in the middle of this batch, with the questions of its calls.
+    pub(super) async fn keep_batch(&mut self, batch: &mut Batch) -> bool {
+        self.turn.turn_bytes = batch.turn_bytes();
+        self.waiting = batch.all_waiting();
+        let run = self.control.run();
+        let questions = self.waiting.iter().map(|call| question(run, call));
+        let kept = self.keep_turn(batch.open(), questions.collect()).await;
+        if kept {
+            batch.set_kept();
+        }
+        kept
+    }
+
+    /// Nothing of the batch runs, and calls of it wait. The reader of a stream waits with them for a while; else the turn ends
+    /// until they are decided.
+    pub(super) fn wait_or_end(&mut self, batch: Batch) {
+        let longest = self.parts.settings.approval_wait;
+        if !self.request.streamed || longest.is_zero() {
+            self.end(StopReason::ApprovalRequired, Vec::new());
+            return;
+        }
+        let since = Instant::now();
+        self.phase = Phase::Waiting(Box::new(WaitingTurn {
+            open: batch.into_open(),
+            since,
+            until: since.checked_add(longest).unwrap_or(since),
+        }));
+    }
+
+    /// Waits for a decision about one of the calls, and goes on with what is decided.
+    pub(super) async fn wait(&mut self, aborted: &mut Aborted) -> Result<(), AgentError> {
+        let Phase::Waiting(waiting) = &self.phase else {
+            return Ok(());
+        };
+        let (since, until) = (waiting.since, waiting.until);
+        let end = self.decided(until, aborted).await;
+        self.waited += since.elapsed();
+        self.paused += since.elapsed();
+        match end? {
+            WaitEnd::Aborted => self.abort().await,
+            WaitEnd::Passed => {
+                self.end(StopReason::ApprovalRequired, Vec::new());
+                Ok(())
+            }
+            WaitEnd::Decided => {
+                if let Phase::Waiting(waiting) = mem::replace(&mut self.phase, Phase::Over) {
+                    self.go_on_shown(waiting.open);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn decided(
+        &mut self,
+        until: Instant,
+        aborted: &mut Aborted,
+    ) -> Result<WaitEnd, StoreError> {
+        let gate = self.parts.tools.gate.clone();
+        let is_shared = self.parts.sessions.store.is_shared();
+        loop {
+            let told = gate.decisions().notified();
+            self.read_approvals().await?;
+            let answers = self.waiting.iter();
+            let mut answers = answers.filter_map(|call| self.turn.approvals.answer(&call.wait.id));
+            if answers.any(|answer| *answer != AskAnswer::Waiting) {
+                return Ok(WaitEnd::Decided);
+            }
+            let look = async {
+                match is_shared {
+                    true => sleep(LOOK_PAUSE).await,
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = &mut *aborted => return Ok(WaitEnd::Aborted),
+                () = sleep_until(until) => return Ok(WaitEnd::Passed),
+                () = told => {}
+                () = look => {}
+            }
+        }
+    }
+
+    /// What the reader is told of the calls that wait, at the end of the turn.
+    pub(super) fn tell_waiting(&mut self) -> Vec<WaitingCall> {
+        let waiting = mem::take(&mut self.waiting);
+        if let Some(sentence) = sentence(&waiting) {
+            self.add_text(sentence);
+        }
+        waiting
+    }
+}
+
+impl WaitingTurn {
+    /// The batch.
+    pub(super) fn into_open(self) -> OpenBatch {
+        self.open
+    }
+}

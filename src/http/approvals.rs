@@ -1,0 +1,271 @@
+//! `GET /v1/agent/approvals` and `POST /v1/agent/approvals/{id}`: the calls that wait for a person's decision, and the decision.
+
+use axum::Json;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::error::ApiError;
+use super::extract::Path;
+use super::{AppState, body};
+use crate::ids::{ApprovalId, Owner, SessionId};
+use crate::openai::request::{RequestError, body_member, body_object, one_of, refuse_unknown};
+use crate::rules::RuleRef;
+use crate::session::{
+    Approval, ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Remember,
+};
+use crate::store::RunRecordState;
+use crate::tools::repair::Repaired;
+
+/// Most entries of the list, the oldest first. Those that wait behind them come once these are decided.
+/// Tried by `approvals::lists_are_of_the_own_key_and_operators_see_all`.
+const MOST_LISTED: usize = 1000;
+
+/// The body of `POST /v1/agent/approvals/{id}`.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct DecisionRequest {
+    /// Whether the call runs.
+    #[schemars(extend("enum" = ["approve", "deny"]))]
+    decision: String,
+    /// What the model is told with a denial.
+    message: Option<String>,
+    /// Other arguments for the call, in the place of those that were shown.
+    arguments: Option<Map<String, Value>>,
+    /// `true`: later calls of the session that the same rule asks about, with the same value of its argument, run. `"tool"`: all
+    /// later calls of the tool.
+    #[schemars(extend("enum" = [true, false, "tool", null]))]
+    remember_for_session: Option<Value>,
+}
+
+/// The answer to a decision.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DecisionAnswer {
+    /// `resolved`: a stream goes on. `queued`: the next request of the session goes on.
+    #[schemars(extend("enum" = ["resolved", "queued"]))]
+    status: &'static str,
+}
+
+/// The calls that wait for a decision.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ApprovalList {
+    data: Vec<ListedApproval>,
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+}
+
+/// A call that waits for a decision.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListedApproval {
+    approval_id: ApprovalId,
+    /// The arguments with which the call would run.
+    #[schemars(with = "Value")]
+    arguments: Box<RawValue>,
+    /// Until when it can be decided, in seconds since 1970.
+    expires_at: i64,
+    /// Why a person is asked.
+    reason: Option<String>,
+    /// The round, from 0.
+    round: u32,
+    /// The rule that asks; `null` for the word of a level.
+    rule: Option<RuleRef>,
+    /// The run that asked, by the id of its chat completion.
+    run_id: String,
+    session_id: SessionId,
+    /// The name of the tool.
+    tool: String,
+    /// The id of the call.
+    tool_call_id: String,
+}
+
+impl From<Approval> for ListedApproval {
+    fn from(approval: Approval) -> Self {
+        let question = approval.question;
+        let rule = question.rule;
+        Self {
+            approval_id: question.id,
+            arguments: RawValue::from_string(question.arguments).unwrap_or_default(),
+            expires_at: question.expires_at,
+            reason: question.reason,
+            round: question.round,
+            rule: rule.and_then(|rule| serde_json::from_str(&rule).ok()),
+            run_id: question.run.completion_id(),
+            session_id: approval.session,
+            tool: question.tool,
+            tool_call_id: question.tool_call_id,
+        }
+    }
+}
+
+/// Whose approvals a caller may see and decide; `None` for those of all keys.
+fn seen_by(state: &AppState, owner: &Owner) -> Option<Owner> {
+    let is_operator = state.access.get().authenticator.is_named_operator(owner);
+    (!is_operator).then(|| owner.clone())
+}
+
+/// Lists the calls that wait for a decision, the oldest first.
+pub(super) async fn list(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+) -> Result<Response, ApiError> {
+    let owner = seen_by(&state, &owner);
+    let store = &state.sessions.store;
+    let waiting = store.waiting_approvals(owner.as_ref(), MOST_LISTED).await?;
+    let list = ApprovalList {
+        data: waiting.into_iter().map(ListedApproval::from).collect(),
+        object: "list",
+    };
+    Ok(Json(list).into_response())
+}
+
+/// Decides about a call.
+pub(super) async fn decide(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
+    let asked = AskedDecision::read(&bytes)?;
+    let unknown = || ApiError::not_found("no approval has this id");
+    let id = ApprovalId::parse(&id).ok_or_else(unknown)?;
+    let seen_by = seen_by(&state, &owner);
+    let store = &state.sessions.store;
+    let found = store.find_approval(seen_by.as_ref(), &id).await?;
+    let found = found.ok_or_else(unknown)?;
+    if found.state != ApprovalState::Waiting {
+        return Err(ApiError::approval_decided());
+    }
+    let decision = asked.checked(&state, &found)?;
+    let decided = store
+        .decide_approval(seen_by.as_ref(), &id, &decision)
+        .await?;
+    match decided {
+        Decided::NotFound => Err(unknown()),
+        Decided::Already => Err(ApiError::approval_decided()),
+        Decided::Now(approval) => {
+            audit(&owner, &approval);
+            state.agent.decided();
+            let status = match is_running(&state, &approval).await? {
+                true => "resolved",
+                false => "queued",
+            };
+            Ok(Json(DecisionAnswer { status }).into_response())
+        }
+    }
+}
+
+/// Whether the run that asked still runs, here or in another process.
+async fn is_running(state: &AppState, approval: &Approval) -> Result<bool, ApiError> {
+    let run = &approval.question.run;
+    if state.runs.status(&approval.owner, run).is_some() {
+        return Ok(true);
+    }
+    let store = &state.sessions.store;
+    if !store.is_shared() {
+        return Ok(false);
+    }
+    let record = store.run(&approval.owner, run).await?;
+    Ok(record.is_some_and(|record| matches!(record.state, RunRecordState::RunningElsewhere)))
+}
+
+/// Writes who has decided about which call to the log.
+fn audit(by: &Owner, approval: &Approval) {
+    let question = &approval.question;
+    tracing::info!(
+        target: "audit",
+        by = by.name(),
+        owner = approval.owner.name(),
+        session_id = approval.session.as_str(),
+        tool = crate::ids::shown(&question.tool),
+        tool_call_id = crate::ids::shown(&question.tool_call_id),
+        approval_id = question.id.as_str(),
+        arguments = question.digest,
+        edited = approval.edited.is_some(),
+        decision = match approval.state {
+            ApprovalState::Approved => "approve",
+            _ => "deny",
+        },
+        "a person has decided"
+    );
+}
+
+/// A decision as the body has it.
+struct AskedDecision {
+    approves: bool,
+    message: Option<String>,
+    arguments: Option<Map<String, Value>>,
+    remember: Option<Remember>,
+}
+
+impl AskedDecision {
+    fn read(bytes: &Bytes) -> Result<Self, RequestError> {
+        let body = body_object(bytes)?;
+        let members = ["decision", "message", "arguments", "remember_for_session"];
+        refuse_unknown(&body, &members)?;
+        let words = [("approve", true), ("deny", false)];
+        let word: Option<String> = body_member(&body, "decision", "\"approve\" or \"deny\"")?;
+        let problem = "is missing; send \"approve\" or \"deny\"";
+        let word = word.ok_or_else(|| RequestError::invalid("decision", problem))?;
+        let approves = one_of("decision", &word, &words)?;
+        let remembered: Option<Value> = body_member(&body, "remember_for_session", "a value")?;
+        let remember = match remembered {
+            None | Some(Value::Bool(false)) => None,
+            Some(Value::Bool(true)) => Some(Remember::Same),
+            Some(word) if word == json!("tool") => Some(Remember::Tool),
+            Some(_) => {
+                let problem = "must be true, false or \"tool\"";
+                return Err(RequestError::invalid("remember_for_session", problem));
+            }
+        };
+        let arguments = body_member(&body, "arguments", "an object")?;
+        let of_denial = [
+            ("arguments", arguments.is_some()),
+            ("remember_for_session", remember.is_some()),
+        ];
+        if let Some((param, _)) = of_denial.into_iter().find(|(_, given)| *given && !approves) {
+            return Err(RequestError::invalid(
+                param,
+                "is for \"approve\" only; leave it out",
+            ));
+        }
+        Ok(Self {
+            approves,
+            message: body_member(&body, "message", "a string")?,
+            arguments,
+            remember,
+        })
+    }
+
+    /// The decision, whose arguments are such as the tool takes.
+    fn checked(self, state: &AppState, approval: &Approval) -> Result<ApprovalDecision, ApiError> {
+        let edited = self.arguments.map(|arguments| {
+            let text = Value::Object(arguments).to_string();
+            let sources = state.sources.snapshot_for(&approval.owner);
+            let Some(tool) = sources.tool_named(&approval.question.tool) else {
+                // Of an MCP server that the request declares: checked before the call runs.
+                return Ok(text);
+            };
+            let Repaired { arguments, .. } = state.agent.gate().prepare(&*tool, &text);
+            match arguments {
+                Ok(arguments) => Ok(Value::Object(arguments).to_string()),
+                Err(error) => Err(RequestError::field("arguments", error.message)),
+            }
+        });
+        let edited = edited.transpose()?;
+        Ok(ApprovalDecision {
+            verdict: match self.approves {
+                true => ApprovalVerdict::Approve { edited },
+                false => ApprovalVerdict::Deny,
+            },
+            message: self.message,
+            remember: self.remember,
+        })
+    }
+}

@@ -1,0 +1,242 @@
+//! Calls about which a person decides: what is asked, and what became of the earlier questions of the conversation.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::{CallRefusal, GateRequest, TurnPermissions, Verdict};
+use crate::ids::{ApprovalId, hex};
+use crate::rules::{RuleDecision, RuleRef};
+use crate::tools::ToolSource;
+
+/// Threshold of denials of the same call in a conversation from which nobody is asked about it any more.
+const DENIALS: usize = 2;
+
+/// What a call waits for: the question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateWait {
+    /// Identifies the decision that is awaited.
+    pub id: ApprovalId,
+    /// Why a person is asked.
+    pub reason: Option<String>,
+    /// The rule that asks; `None` for the word of a level.
+    pub rule: Option<RuleRef>,
+    /// Where the tool comes from.
+    pub source: ToolSource,
+    /// The digest of the arguments that are shown.
+    pub digest: String,
+    /// What later calls must have in common with this one, for a decision that holds for them too.
+    pub scope: String,
+    /// Until when it can be decided, in seconds since 1970.
+    pub expires_at: i64,
+}
+
+#[cfg(test)]
+impl GateWait {
+    /// A question with the id of this number.
+    pub(crate) fn example(number: u8) -> Self {
+        Self {
+            id: ApprovalId::parse(&format!("apr_{number:048x}")).unwrap(),
+            reason: None,
+            rule: None,
+            source: ToolSource::Http,
+            digest: "d".to_owned(),
+            scope: "s".to_owned(),
+            expires_at: i64::from(u32::MAX),
+        }
+    }
+}
+
+/// The questions of a conversation.
+#[derive(Debug, Default)]
+pub struct Approvals(Vec<AskedCall>);
+
+/// A call about which a person was asked.
+#[derive(Debug)]
+pub struct AskedCall {
+    /// The id of the call.
+    pub call_id: String,
+    /// The tool.
+    pub tool: String,
+    /// The question.
+    pub wait: GateWait,
+    /// What became of it.
+    pub answer: AskAnswer,
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AskAnswer {
+    /// Nobody has decided.
+    Waiting,
+    /// The call may run.
+    Approved {
+        /// With these arguments, if the person has changed them.
+        edited: Option<Map<String, Value>>,
+        /// The later calls for which this holds too.
+        grant: Option<Grant>,
+    },
+    /// The call may not run.
+    Denied {
+        /// What the person says.
+        message: Option<String>,
+    },
+    /// Nobody has decided in time.
+    Expired,
+    /// The conversation went on without it.
+    Left,
+}
+
+/// The later calls of a conversation for which a decision holds too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grant {
+    /// Those of the same scope.
+    Same,
+    /// All of the tool.
+    Tool,
+}
+
+/// How long a question can be decided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lifetime(pub(super) Duration);
+
+impl Default for Lifetime {
+    fn default() -> Self {
+        Self(Duration::from_secs(24 * 60 * 60))
+    }
+}
+
+impl Lifetime {
+    fn end(self) -> i64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let end = now.unwrap_or_default().saturating_add(self.0);
+        i64::try_from(end.as_secs()).unwrap_or(i64::MAX)
+    }
+}
+
+impl Approvals {
+    /// These questions, the oldest first.
+    pub fn new(asked: Vec<AskedCall>) -> Self {
+        Self(asked)
+    }
+
+    /// What became of the question with this id.
+    pub fn answer(&self, id: &ApprovalId) -> Option<&AskAnswer> {
+        let asked = self.0.iter().find(|asked| asked.wait.id == *id);
+        asked.map(|asked| &asked.answer)
+    }
+
+    /// The same, where nobody is waited for any more: what nobody has decided is left.
+    #[must_use]
+    pub fn left(mut self) -> Self {
+        for asked in &mut self.0 {
+            if asked.answer == AskAnswer::Waiting {
+                asked.answer = AskAnswer::Left;
+            }
+        }
+        self
+    }
+
+    /// The verdict about a call of which the rules say that a person decides.
+    pub(super) fn verdict(
+        &self,
+        request: &GateRequest<'_>,
+        permissions: &TurnPermissions,
+        decision: RuleDecision,
+        lifetime: Lifetime,
+    ) -> Verdict {
+        let digest = digest(request.arguments);
+        let same_call = |asked: &&AskedCall| {
+            asked.call_id == request.call_id
+                && asked.tool == request.name
+                && asked.wait.digest == digest
+        };
+        if let Some(asked) = self.0.iter().find(same_call) {
+            return asked.verdict();
+        }
+        let scope = permissions.scope(&decision, request.name, request.arguments, &digest);
+        let of_tool = self.0.iter().filter(|asked| asked.tool == request.name);
+        let of_tool: Vec<&AskedCall> = of_tool.collect();
+        if of_tool.iter().any(|asked| asked.grants(&scope)) {
+            return Verdict::Run;
+        }
+        let is_denial = |asked: &&&AskedCall| {
+            matches!(asked.answer, AskAnswer::Denied { .. }) && asked.wait.digest == digest
+        };
+        if of_tool.iter().filter(is_denial).count() >= DENIALS {
+            return Verdict::Refuse(CallRefusal::denied_before());
+        }
+        Verdict::Wait(Box::new(GateWait {
+            id: ApprovalId::fresh(),
+            reason: decision.reason,
+            rule: decision.rule,
+            source: request.tool.policy().source,
+            digest,
+            scope,
+            expires_at: lifetime.end(),
+        }))
+    }
+}
+
+impl AskedCall {
+    fn verdict(&self) -> Verdict {
+        match &self.answer {
+            AskAnswer::Waiting => Verdict::Wait(Box::new(self.wait.clone())),
+            AskAnswer::Approved { edited: None, .. } => Verdict::Run,
+            AskAnswer::Approved {
+                edited: Some(arguments),
+                ..
+            } => Verdict::RunWith(arguments.clone()),
+            AskAnswer::Denied { message } => {
+                Verdict::Refuse(CallRefusal::denied_by_person(message.as_deref()))
+            }
+            AskAnswer::Expired => Verdict::Refuse(CallRefusal::expired()),
+            AskAnswer::Left => Verdict::Refuse(CallRefusal::left()),
+        }
+    }
+
+    fn grants(&self, scope: &str) -> bool {
+        let AskAnswer::Approved { grant, .. } = &self.answer else {
+            return false;
+        };
+        match grant {
+            Some(Grant::Tool) => true,
+            Some(Grant::Same) => self.wait.scope == scope,
+            None => false,
+        }
+    }
+}
+
+impl TurnPermissions {
+    /// What later calls must have in common with a call: the rule that asks, and the value of its argument. Without an argument:
+    /// all arguments.
+    fn scope(
+        &self,
+        decision: &RuleDecision,
+        tool: &str,
+        arguments: &Map<String, Value>,
+        all: &str,
+    ) -> String {
+        let value = decision.asked_value(&self.rules, arguments);
+        let rule = decision.position.zip(decision.rule.as_ref());
+        let entry = rule.and_then(|(position, rule)| {
+            let level = self.rules.levels().get(position)?;
+            level.rules.entries().get(rule.index)
+        });
+        let rule = entry.map(|entry| serde_json::to_string(entry).unwrap_or_default());
+        let value = value.map_or_else(|| all.to_owned(), Value::to_string);
+        let parts = [tool, rule.as_deref().unwrap_or_default(), &value];
+        sha256(&serde_json::to_string(&parts).unwrap_or_default())
+    }
+}
+
+/// The digest of arguments: lower-case hexadecimal digits.
+fn digest(arguments: &Map<String, Value>) -> String {
+    sha256(&serde_json::to_string(arguments).unwrap_or_default())
+}
+
+fn sha256(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
+}
