@@ -39,6 +39,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::ids::{Owner, RunId};
 use crate::metrics::Metrics;
+use crate::redact::Redactor;
 use crate::rules::Level;
 use crate::session::files::{FileError, FileStore};
 use crate::session::{Sessions, StoreError};
@@ -94,6 +95,8 @@ pub struct ToolServices {
     pub max_result_chars: usize,
     /// Most bytes of images, files and full results that one turn keeps; images and files count as base64.
     pub max_turn_bytes: u64,
+    /// Hides secrets in results; `None` hides nothing.
+    pub redactor: Option<Redactor>,
     /// The metrics.
     pub metrics: Metrics,
 }

@@ -176,6 +176,7 @@ impl App {
                 max_parallel_tools: config.tools.max_parallel_tools,
                 max_result_chars: config.tools.max_result_chars,
                 max_turn_bytes: config.agent.max_turn_bytes,
+                redactor: config.redactor,
                 metrics: metrics.clone(),
             }),
             settings: config.agent,

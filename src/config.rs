@@ -23,6 +23,7 @@ mod names;
 mod parse;
 mod sandbox;
 mod search;
+mod secrets;
 mod source;
 mod text;
 mod tools;
@@ -82,6 +83,8 @@ pub struct Config {
     pub runs: crate::runs::settings::Settings,
     /// The loop.
     pub agent: crate::agent::settings::Settings,
+    /// Hides secrets in results of tools, if that is on.
+    pub redactor: Option<crate::redact::Redactor>,
     /// Logs.
     pub log: crate::telemetry::Settings,
     /// Settings that are possible but probably not intended, each as one sentence for the operator.
@@ -199,6 +202,7 @@ impl Config {
             session,
             runs: agent::runs(&file),
             agent,
+            redactor: bool::from(file.redact_secrets).then(|| checks.secrets.redactor()),
             log: agent::log(&file),
             changes: changes::notes(&file, &checks),
             given: given::text(&file, &checks.origins),

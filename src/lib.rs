@@ -32,6 +32,7 @@
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: what each is, dialects, quirks, time-outs, retries, fail-over, the model list |
+//! | [`redact`] | hiding secrets in texts, whole or in pieces: loopwright's own, and tokens of vendors by their shape |
 //! | [`rules`] | permission rules as data: compiled, and decided for a call |
 //! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, the gate, batches, result caps |
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
@@ -82,6 +83,7 @@ pub mod parted;
 mod polling;
 pub mod quota;
 pub mod ranking;
+pub mod redact;
 pub mod responses;
 pub mod rules;
 pub mod runs;

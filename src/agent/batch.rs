@@ -3,6 +3,7 @@
 mod context;
 mod files;
 mod kept;
+mod redacted;
 mod report;
 
 use std::collections::VecDeque;
@@ -26,8 +27,9 @@ use crate::tools::repair;
 use crate::tools::set::{Lookup, ToolSet};
 pub(super) use context::{BatchContext, BatchStage};
 use kept::KeptParts;
+use redacted::BatchRedaction;
 pub(super) use report::millis;
-use report::{add_note, calling, calling_without_arguments, count_call, fill_blank, unseen};
+use report::{add_note, calling, count_call, fill_blank, unseen};
 
 /// A batch of calls while it runs. Dropping it cancels the running tools.
 pub(super) struct Batch {
@@ -37,6 +39,7 @@ pub(super) struct Batch {
     buffered: Vec<AgentEvent>,
     running: BoxStream<'static, BatchEvent>,
     ready: VecDeque<AgentEvent>,
+    redaction: BatchRedaction,
 }
 
 /// The outcome of one step of a batch.
@@ -82,12 +85,14 @@ impl Batch {
             .filter(|call| call.shown() && !context.was_shown)
             .map(|call| AgentEvent::Calling(Box::new(calling(&context, call))))
             .collect();
+        let redaction = BatchRedaction::new(context.services.redactor.clone());
         let mut batch = Self {
             context,
             open,
             buffered,
             running: stream::empty().boxed(),
             ready,
+            redaction,
         };
         let mut runnable = Vec::new();
         for index in 0..batch.open.calls.len() {
@@ -151,10 +156,8 @@ impl Batch {
             };
             match event {
                 Some(BatchEvent::Progress { index, progress }) => {
-                    if let Some(call) = self.open.calls.get(index) {
-                        let of = Box::new(calling_without_arguments(&self.context, call));
-                        let (text, stream) = (progress.text, progress.stream);
-                        return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
+                    if let Some(event) = self.live_output(index, progress) {
+                        return BatchStep::Event(event);
                     }
                 }
                 Some(BatchEvent::Starting {
@@ -178,6 +181,7 @@ impl Batch {
                     if let Some(arguments) = result.changed_arguments.take() {
                         self.open.change_arguments(index, arguments);
                     }
+                    self.hide_secrets(&mut result.output);
                     let kept = self.keep_result(index, &mut result.output, aborted);
                     let kept = kept.await;
                     self.answered(index, result, kept, true);
@@ -335,6 +339,7 @@ impl Batch {
             duration,
             ..
         } = result;
+        self.end_live_output(index);
         let shows_images = self.shows_images();
         let Some(call) = self.open.calls.get_mut(index) else {
             return;

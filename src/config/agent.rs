@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use secrecy::ExposeSecret;
+
 use super::ConfigError;
 use super::file::File;
 use super::parse::FilesPlace;
@@ -61,6 +63,15 @@ pub(super) fn session(
     checks: &Validation<'_>,
 ) -> Result<session::settings::Settings, ConfigError> {
     let store = file.session_store.0.clone();
+    if let StoreUrl::Postgres(url) = &store {
+        let passwords = url.passwords();
+        passwords
+            .iter()
+            .for_each(|it| checks.secrets.add(it.expose_secret()));
+        // The driver reads it where the URL has none.
+        let password = (checks.env)("PGPASSWORD");
+        password.iter().for_each(|it| checks.secrets.add(it));
+    }
     let files_dir = files_dir(file, &store, checks)?;
     if let Some(path) = store.file() {
         let default = || FilesDir(FilesPlace::Directory(default_files_dir(path)));
@@ -108,6 +119,9 @@ pub(super) fn files_dir(
         Some(FilesPlace::Bucket(url)) => {
             let settings = BucketSettings::new(url, checks.env);
             let settings = checks.valid("files_dir", settings)?;
+            for (name, value) in &settings.variables {
+                checks.secrets.add_named(name, value.expose_secret());
+            }
             let settings = settings.trusting(checks.certificates.clone());
             Ok(Some(BlobLocation::Bucket(settings)))
         }

@@ -80,6 +80,7 @@ pub(super) struct File {
     /// The least leaves room for the head of a result, the note of what was cut, and its tail.
     pub(super) max_result_chars: Count<256, 48_000>,
     pub(super) max_turn_bytes: ByteSize<0, { 64 * MIB }>,
+    pub(super) redact_secrets: Switch<true>,
 
     pub(super) mcp_config: Option<PathBuf>,
     pub(super) mcp_start_timeout: Seconds<10_000>,

@@ -283,7 +283,7 @@ impl Place<'_, '_> {
             HeaderText::Literal(text) => self.expanded(member, text.expose_secret()),
             HeaderText::Secret(place) => match (&place.env, &place.file) {
                 (Some(variable), None) => self.checks.variable(&self.key(member), variable),
-                (None, Some(path)) => self.checks.content(&self.key(member), path),
+                (None, Some(path)) => self.checks.secret_content(&self.key(member), path),
                 (Some(_), Some(_)) | (None, None) => {
                     let forms = "write a text, { env = \"NAME\" } or { file = \"PATH\" }";
                     Err(self.error(member, forms))
@@ -306,8 +306,15 @@ impl Place<'_, '_> {
             Some("args" | "env" | "cwd") => Placeholders::VariablesAndOwner,
             Some(_) | None => Placeholders::Variables,
         };
-        let expanded = expand(text, self.checks.env, placeholders);
-        expanded.map_err(|problem| self.error(member, problem))
+        let secrets = &self.checks.secrets;
+        let env = |name: &str| {
+            let value = (self.checks.env)(name);
+            value.inspect(|value| secrets.add_named(name, value))
+        };
+        let expanded = expand(text, &env, placeholders);
+        let expanded = expanded.map_err(|problem| self.error(member, problem))?;
+        secrets.add_named(member, &expanded);
+        Ok(expanded)
     }
 
     fn without_nul(&self, member: &str, text: String) -> Result<SecretString, ConfigError> {

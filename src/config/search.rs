@@ -179,6 +179,9 @@ fn provider(
         let problem = "searxng needs the address of your instance; give it as url";
         return Err(checks.error(table, problem));
     }
+    if let Some(url) = &section.url {
+        checks.secrets.add_parts(&url.0);
+    }
     let pace = section
         .requests_per_minute
         .get_or_insert_with(|| Count::computed(pace(kind)));

@@ -6,6 +6,7 @@ mod limits;
 mod refusals;
 mod sandbox;
 mod search;
+mod secrets;
 mod shipped;
 mod summary;
 

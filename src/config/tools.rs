@@ -61,6 +61,7 @@ fn dispatch(
              --dispatch-tools '*' for all of them, or patterns such as 'crm_*'"
         ));
     }
+    checks.secrets.add_parts(&url.0);
     let (secret_env, secret_file) = (&file.dispatch_secret_env, &file.dispatch_secret_file);
     Ok(Some(DispatchSettings {
         tools,
@@ -136,6 +137,7 @@ fn own_endpoint(
     table: &str,
     checks: &Validation<'_>,
 ) -> Result<EndpointSettings, ConfigError> {
+    checks.secrets.add_parts(&url.0);
     let (secret_env, secret_file) = (&section.secret_env, &section.secret_file);
     Ok(EndpointSettings {
         url: url.0.clone(),

@@ -9,6 +9,7 @@ use ::http::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::file::Headers;
+use super::secrets::SecretValues;
 use super::source::Origins;
 use super::text::VariableName;
 use super::value::{HeaderText, SecretRef};
@@ -33,6 +34,8 @@ pub(super) struct Validation<'a> {
     pub(super) env: Environment<'a>,
     pub(super) origins: Origins,
     pub(super) notices: Vec<String>,
+    /// The secrets that were read so far.
+    pub(super) secrets: SecretValues,
     /// The certificates of `ca_file`.
     pub(super) certificates: CaCertificates,
 }
@@ -48,6 +51,7 @@ impl<'a> Validation<'a> {
             env,
             origins,
             notices: Vec::new(),
+            secrets: SecretValues::default(),
             certificates: CaCertificates::default(),
         };
         if let Some(path) = &file.ca_file {
@@ -86,13 +90,13 @@ impl<'a> Validation<'a> {
                 return Err(self.error(&file_key, problem));
             }
             (Some(variable), None) => (&env_key, self.variable(&env_key, variable)?),
-            (None, Some(path)) => (&file_key, self.content(&file_key, path)?),
+            (None, Some(path)) => (&file_key, self.secret_content(&file_key, path)?),
         };
         self.valid(key, check(&text))?;
         Ok(Some(text.into()))
     }
 
-    /// The value of a variable, without white space around it.
+    /// The secret that a variable holds, without white space around it.
     pub(super) fn variable(
         &self,
         key: &str,
@@ -103,8 +107,18 @@ impl<'a> Validation<'a> {
                 key,
                 format!("the environment variable {variable} is not set; set it to the secret"),
             )),
-            Some(text) => Ok(text.to_owned()),
+            Some(text) => {
+                self.secrets.add(text);
+                Ok(text.to_owned())
+            }
         }
+    }
+
+    /// The secret that a small file holds.
+    pub(super) fn secret_content(&self, key: &str, path: &Path) -> Result<String, ConfigError> {
+        let text = self.content(key, path)?;
+        self.secrets.add(&text);
+        Ok(text)
     }
 
     /// The text of a small file without white space around it; refuses an empty one.
@@ -160,6 +174,7 @@ impl<'a> Validation<'a> {
     fn header_value(&self, key: &str, text: &HeaderText) -> Result<HeaderValue, ConfigError> {
         let secret = match text {
             HeaderText::Literal(text) => {
+                self.secrets.add_named(key, text.expose_secret());
                 return self.valid(key, names::header_value(text.expose_secret()));
             }
             HeaderText::Secret(SecretRef {
@@ -169,7 +184,7 @@ impl<'a> Validation<'a> {
             HeaderText::Secret(SecretRef {
                 env: None,
                 file: Some(path),
-            }) => self.content(key, path)?,
+            }) => self.secret_content(key, path)?,
             HeaderText::Secret(_) => {
                 let forms = "write a text, { env = \"NAME\" } or { file = \"PATH\" }";
                 return Err(self.error(key, forms));

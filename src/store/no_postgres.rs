@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use tokio_util::task::TaskTracker;
 
 use super::StoreError;
@@ -47,6 +48,11 @@ impl PostgresUrl {
     /// Always: this program is built without PostgreSQL.
     pub fn parse(_text: &str) -> Result<Self, String> {
         Err("this program is built without PostgreSQL; write sqlite:PATH, or build it with the feature postgres".to_owned())
+    }
+
+    /// The passwords in it.
+    pub fn passwords(&self) -> Vec<SecretString> {
+        match self.0 {}
     }
 
     /// The host and the database.

@@ -55,6 +55,15 @@ impl CitedSources {
         sources.iter().find(|known| known.number == number).cloned()
     }
 
+    /// Takes over the URLs and titles of sources by their numbers.
+    pub fn replace(&self, changed: &[CitedSource]) {
+        for known in self.0.lock().iter_mut() {
+            if let Some(source) = changed.iter().find(|one| one.number == known.number) {
+                known.clone_from(source);
+            }
+        }
+    }
+
     /// Whether there are no sources.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
@@ -87,6 +96,9 @@ mod tests {
         assert_eq!(number("https://c.test/"), 5);
         assert_eq!(book.find(4).unwrap().url, "https://b.test/");
         assert_eq!(book.find(2), None);
+        book.replace(&[source(4, "https://d.test/"), source(9, "https://e.test/")]);
+        assert_eq!(book.find(4).unwrap().url, "https://d.test/");
+        assert_eq!(book.find(9), None);
         assert!(!book.is_empty() && CitedSources::default().is_empty());
     }
 

@@ -20,6 +20,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("blobs", &["ids", "net"]),
     ("parted", &["blobs"]),
     ("ranking", &[]),
+    ("redact", &[]),
     ("manual", &[]),
     ("shutdown", &[]),
     ("telemetry", &[]),
@@ -41,7 +42,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "agent",
         &[
             "blobs", "openai", "ids", "upstream", "tools", "session", "metrics", "parted",
-            "polling", "web",
+            "polling", "redact", "web",
         ],
     ),
     (
@@ -81,6 +82,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "http",
             "upstream",
             "tools",
+            "redact",
             "runs",
             "sandbox",
             "session",
@@ -92,8 +94,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "agent", "cluster", "config", "http", "ids", "metrics", "runs", "sandbox", "session",
-            "store", "tools", "upstream", "web",
+            "agent", "cluster", "config", "http", "ids", "metrics", "redact", "runs", "sandbox",
+            "session", "store", "tools", "upstream", "web",
         ],
     ),
     (

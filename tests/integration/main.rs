@@ -56,6 +56,7 @@ mod passthrough;
 mod permissions;
 mod quirks;
 mod reads;
+mod redacted;
 mod refused;
 mod repeats;
 mod replayed;

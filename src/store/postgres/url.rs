@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
@@ -101,6 +102,22 @@ impl PostgresUrl {
         &self.location
     }
 
+    /// The passwords in it.
+    pub fn passwords(&self) -> Vec<SecretString> {
+        let Ok(url) = Url::parse(self.text.expose_secret()) else {
+            return Vec::new();
+        };
+        let of_user = url.password().map(percent_decode_str);
+        let of_user = of_user.map(|password| password.decode_utf8_lossy().into_owned());
+        let of_query = url.query_pairs().filter(|(key, _)| key == "password");
+        let of_query = of_query.map(|(_, password)| password.into_owned());
+        of_user
+            .into_iter()
+            .chain(of_query)
+            .map(Into::into)
+            .collect()
+    }
+
     pub(super) fn options(&self) -> Result<PgConnectOptions, sqlx::Error> {
         let options: PgConnectOptions = self.text.expose_secret().parse()?;
         let options = match options.get_application_name() {
@@ -164,6 +181,9 @@ mod tests {
             let url = PostgresUrl::parse(text).unwrap();
             assert_eq!(url.location(), location);
             assert!(!format!("{url:?}").contains("s3cret"));
+            let passwords = url.passwords();
+            let passwords = passwords.iter().map(ExposeSecret::expose_secret);
+            assert_eq!(passwords.collect::<Vec<_>>(), ["s3cret"]);
             assert_eq!(
                 url.options().unwrap().get_application_name(),
                 Some("loopwright")

@@ -330,6 +330,7 @@ fn parts(
         max_parallel_tools: 8,
         max_result_chars: 10_000,
         max_turn_bytes: settings.max_turn_bytes,
+        redactor: None,
         metrics: metrics.clone(),
     };
     let no_downloads = FileUrlSettings {
