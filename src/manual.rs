@@ -38,6 +38,16 @@ page!(
     "webhooks, tools of the settings, client tools, retries"
 );
 page!(
+    PERMISSIONS,
+    "permissions",
+    "rules: which calls run, wait for a person, or are refused"
+);
+page!(
+    APPROVALS,
+    "approvals",
+    "calls that wait for a person, and how they are decided"
+);
+page!(
     MCP,
     "mcp",
     "MCP servers: settings, scopes, names, results, failures"
@@ -100,9 +110,24 @@ page!(
 );
 
 /// All pages, in reading order.
-pub const PAGES: [ManualPage; 15] = [
-    API, RESPONSES, TOOLS, MCP, SANDBOX, SEARCH, SESSIONS, FRONTENDS, SETTINGS, OPERATIONS,
-    SERVERS, REPLICAS, LIMITS, SPEED, CHANGES,
+pub const PAGES: [ManualPage; 17] = [
+    API,
+    RESPONSES,
+    TOOLS,
+    PERMISSIONS,
+    APPROVALS,
+    MCP,
+    SANDBOX,
+    SEARCH,
+    SESSIONS,
+    FRONTENDS,
+    SETTINGS,
+    OPERATIONS,
+    SERVERS,
+    REPLICAS,
+    LIMITS,
+    SPEED,
+    CHANGES,
 ];
 
 /// The page of a subject.

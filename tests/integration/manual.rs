@@ -6,10 +6,12 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../README.md");
 /// A reader's patience.
 const MOST_README_LINES: usize = 220;
-const SUBJECTS: [&str; 15] = [
+const SUBJECTS: [&str; 17] = [
     "api",
     "responses",
     "tools",
+    "permissions",
+    "approvals",
     "mcp",
     "sandbox",
     "search",
