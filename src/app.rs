@@ -161,8 +161,7 @@ impl App {
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let store = open_store(&config.session.store, &config.changes).await?;
-        summary.log(code.as_ref());
-        summary.warn_of_rules(&sources.snapshot());
+        summary.log(code.as_ref(), &sources.snapshot());
         let (cluster, replica_listener) =
             listeners::for_replicas(config.cluster.as_ref(), &store).await?;
         let sessions = Sessions::open(store.clone(), &config.session).await?;

@@ -182,7 +182,7 @@ impl Config {
         let mcp = mcp::settings(&mut file, &mut checks)?;
         let sandbox = sandbox::settings(&mut file, &session, &mut checks)?;
         let agent = agent::agent(&file, &checks)?;
-        let names = unmatched::ToolNames {
+        let names = unmatched::KnownToolNames {
             tools: &tools,
             mcp: &mcp,
             has_code: sandbox.is_some(),

@@ -384,6 +384,7 @@ impl Batch {
                 images: kept.images,
                 file_ids,
                 repairs: repairs.map(|repair| repair.as_str().to_owned()).collect(),
+                edited: ran && self.context.call.approvals.has_edited(&call.call.id),
                 kind: call.kind,
                 detail: output.detail,
                 frames: kept.frames,

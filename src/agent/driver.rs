@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::Span;
 
-use self::ask::WaitingTurn;
+use self::ask::PausedBatch;
 use super::batch::{Batch, BatchStep};
 use super::contents::NamedContents;
 use super::control::TurnControl;
@@ -104,7 +104,7 @@ enum Phase {
     ModelCall(Box<ActiveModelCall>),
     Batch(Box<Batch>),
     /// Nothing runs. The reader waits for a person's decision.
-    Waiting(Box<WaitingTurn>),
+    Waiting(PausedBatch),
     /// The next step is to go on with a batch that was kept with the session.
     Parked(Box<OpenBatch>),
     /// The turn fails at this limit, once the events before have been taken.

@@ -185,6 +185,8 @@ pub struct ToolCallRecord {
     pub file_ids: Vec<String>,
     /// The repairs that were made to the model's call.
     pub repairs: Vec<String>,
+    /// A person has changed the arguments.
+    pub edited: bool,
     /// What kind of tool it is.
     pub kind: ToolKind,
     /// The parts of the result besides the text.

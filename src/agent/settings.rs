@@ -4,7 +4,11 @@ use std::time::Duration;
 
 pub use crate::openai::citation::CitationStyle;
 use crate::rules::{Level, LevelName};
+use crate::tools::gate::DEFAULT_APPROVAL_TIMEOUT;
 use crate::tools::set::Globs;
+
+/// Default of `approval_wait`, in seconds.
+const DEFAULT_APPROVAL_WAIT: u64 = 5 * 60;
 
 /// The caps and rules of the server. A request can only lower the caps.
 #[derive(Debug, Clone)]
@@ -64,8 +68,8 @@ impl Default for Settings {
             plain_models: Globs::default(),
             ignore_tools: Globs::default(),
             permissions: Level::silent(LevelName::Server),
-            approval_wait: Duration::from_secs(5 * 60),
-            approval_timeout: Duration::from_secs(24 * 60 * 60),
+            approval_wait: Duration::from_secs(DEFAULT_APPROVAL_WAIT),
+            approval_timeout: Duration::from_secs(DEFAULT_APPROVAL_TIMEOUT),
             citations: CitationStyle::Marks,
             images: ImageStyle::None,
         }

@@ -9,6 +9,7 @@ use super::event::Notice;
 use super::options::Options;
 use crate::ids::{ChatId, Owner, RequestId, SessionId};
 use crate::openai::message::Message;
+use crate::polling::block_in_place_if;
 
 // The types of the fields, so that a decoder imports only this module.
 pub use crate::rules::{Effect, Level, LevelName, Permissions, RuleEntry, RuleError, RuleSet};
@@ -83,6 +84,15 @@ impl TurnRecord {
     pub fn update(&self, change: impl FnOnce(&mut TurnFigures)) {
         change(&mut self.0.lock());
     }
+}
+
+/// Compiles the rules of a request.
+///
+/// # Errors
+/// When a rule cannot be used.
+pub fn compiled(rules: Vec<RuleEntry>) -> Result<Arc<RuleSet>, RuleError> {
+    let long = rules.iter().any(|rule| !rule.patterns.is_empty());
+    block_in_place_if(long, || RuleSet::compile(rules)).map(Arc::new)
 }
 
 /// The request of a turn.

@@ -51,7 +51,7 @@ impl StartSummary {
     }
 
     /// Names the rules that can match no tool, once the tools of all MCP servers are known.
-    pub(super) fn warn_of_rules(&self, sources: &SourceList) {
+    fn warn_of_rules(&self, sources: &SourceList) {
         if sources.iter().any(|source| source.health() == Health::Down) {
             return;
         }
@@ -66,8 +66,8 @@ impl StartSummary {
         }
     }
 
-    /// Writes the record.
-    pub(super) fn log(&self, code: Option<&CodeExecution>) {
+    /// Writes the record, and a warning for each rule without a tool.
+    pub(super) fn log(&self, code: Option<&CodeExecution>, sources: &SourceList) {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             upstreams = self.upstreams,
@@ -81,6 +81,7 @@ impl StartSummary {
             code_isolation = code.map(|code| code.report().level.as_str()),
             "starting"
         );
+        self.warn_of_rules(sources);
     }
 }
 

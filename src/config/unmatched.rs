@@ -3,12 +3,11 @@
 use super::validation::Validation;
 use crate::http::settings::ApiKey;
 use crate::rules::{Level, ToolClasses};
-use crate::tools::settings::Settings;
 use crate::tools::settings::mcp::McpSettings;
-use crate::tools::{python, web};
+use crate::tools::settings::{CODE_TOOLS, Settings, WEB_TOOLS};
 
 /// The parts of the settings that bring tools.
-pub(super) struct ToolNames<'a> {
+pub(super) struct KnownToolNames<'a> {
     pub(super) tools: &'a Settings,
     pub(super) mcp: &'a McpSettings,
     pub(super) has_code: bool,
@@ -17,7 +16,7 @@ pub(super) struct ToolNames<'a> {
 
 /// Names the rules of the server and of the keys that can match no tool.
 pub(super) fn note(
-    names: &ToolNames<'_>,
+    names: &KnownToolNames<'_>,
     server: &Level,
     keys: &[ApiKey],
     checks: &mut Validation<'_>,
@@ -51,7 +50,7 @@ pub(super) fn note(
     }
 }
 
-impl ToolNames<'_> {
+impl KnownToolNames<'_> {
     /// The names of all tools; `None` if there may be tools of other names.
     fn all(&self) -> Option<Vec<&str>> {
         let brings_others = self.tools.dispatch.is_some()
@@ -62,15 +61,8 @@ impl ToolNames<'_> {
         }
         let configured = self.tools.http_tools.iter();
         let configured = configured.map(|tool| tool.name.as_str());
-        let code = [
-            python::EXECUTE_PYTHON,
-            python::RESET_PYTHON,
-            python::READ_FILE,
-            python::LIST_FILES,
-        ];
-        let web = [web::WEB_SEARCH, web::READ_PAGE];
-        let built_in = code.into_iter().filter(|_| self.has_code);
-        let built_in = built_in.chain(web.into_iter().filter(|_| self.has_web));
+        let built_in = CODE_TOOLS.into_iter().filter(|_| self.has_code);
+        let built_in = built_in.chain(WEB_TOOLS.into_iter().filter(|_| self.has_web));
         Some(configured.chain(built_in).collect())
     }
 }

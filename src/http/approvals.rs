@@ -18,7 +18,7 @@ use crate::rules::RuleRef;
 use crate::session::{
     Approval, ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Remember,
 };
-use crate::store::RunRecordState;
+use crate::runs::RunRecordState;
 use crate::tools::repair::Repaired;
 
 /// Most entries of the list, the oldest first. Those that wait behind them come once these are decided.
@@ -129,16 +129,16 @@ pub(super) async fn decide(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let (head, request_body) = request.into_parts();
-    body::require_json(&head.headers)?;
-    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
-    let asked = AskedDecision::read(&bytes)?;
     let unknown = || ApiError::not_found("no approval has this id");
     let id = ApprovalId::parse(&id).ok_or_else(unknown)?;
     let seen_by = seen_by(&state, &owner);
     let store = &state.sessions.store;
     let found = store.find_approval(seen_by.as_ref(), &id).await?;
     let found = found.ok_or_else(unknown)?;
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
+    let asked = AskedDecision::read(&bytes)?;
     if found.state != ApprovalState::Waiting {
         return Err(ApiError::approval_decided());
     }

@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::pass::{FindSecret, Finding, FirstBytes, SecretEnd};
 
 /// Shortest own secret that is hidden, in bytes; shorter ones occur by chance.
-/// Tried by `redact::tests::short_secrets_are_not_hidden`.
+/// Tried by `redact::short_secrets_are_not_hidden`.
 const SHORTEST_SECRET: usize = 8;
 
 /// What RFC 3986 leaves as it is.

@@ -7,7 +7,7 @@ use super::HIDDEN;
 use super::shapes::{LineGap, SHORTEST_KEY_LINE, TokenBytes, line_gap};
 
 /// Longest text before a token that decides whether it is one, in bytes. A longer escape is not seen as such.
-/// Tried by `redact::tests::a_token_may_follow_an_escape`.
+/// Tried by `redact::a_token_may_follow_an_escape`.
 pub(super) const LONGEST_BEFORE: usize = 24;
 
 /// Finds secrets of one kind.

@@ -7,18 +7,18 @@ use TokenBytes::{Alnum, Base32, Base64, Dotted, Hex, Path, Url};
 
 /// Most backslashes before the letter of an escape between the lines of a private key: JSON in JSON in JSON has four.
 /// More end the key.
-/// Tried by `redact::tests::a_private_key_is_hidden_to_its_end`.
+/// Tried by `redact::a_private_key_is_hidden_to_its_end`.
 const MOST_ESCAPES: usize = 4;
 /// Number that stands for the length of a run that ends where its bytes end.
 pub(super) const OPEN: usize = usize::MAX;
 /// Shortest line of a private key that is hidden without a further one, in bytes. Shorter ones are prose or omissions.
-/// Tried by `redact::tests::a_private_key_is_hidden_to_its_end`.
+/// Tried by `redact::a_private_key_is_hidden_to_its_end`.
 pub(super) const SHORTEST_KEY_LINE: usize = 40;
 /// Longest name in the first line of a private key, in bytes. Others are no private keys.
-/// Tried by `redact::tests::a_private_key_is_hidden_to_its_end`.
+/// Tried by `redact::a_private_key_is_hidden_to_its_end`.
 pub(super) const LONGEST_KEY_LABEL: usize = 40;
 /// Longest white space before a private key, in bytes. What stands behind more is not taken for a key.
-/// Tried by `redact::tests::a_private_key_is_hidden_to_its_end`.
+/// Tried by `redact::a_private_key_is_hidden_to_its_end`.
 pub(super) const LONGEST_KEY_GAP: usize = 64;
 
 /// A kind of bytes that a token is made of.

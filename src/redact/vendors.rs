@@ -15,7 +15,7 @@ use super::shapes::{
 };
 
 /// Shortest number before the colon of a Telegram token, in digits. Behind a shorter one there is no token.
-/// Tried by `redact::tests::harmless_texts_are_not_changed`.
+/// Tried by `redact::harmless_texts_are_not_changed`.
 const LEAST_DIGITS: usize = 6;
 
 /// The shapes of all vendors.

@@ -11,7 +11,7 @@ use super::patterns::{
 use super::{host, path};
 
 /// Longest value that is compared with globs and regular expressions, in bytes. A longer one cannot be read.
-/// Tried by `rules::tests::attacks::long_values_are_bounded`.
+/// Tried by `rules::attacks::long_values_are_bounded`.
 pub(super) const LONGEST_VALUE: usize = 65_536;
 
 /// The compiled patterns of a rule.

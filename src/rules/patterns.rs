@@ -4,25 +4,25 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 use regex::{RegexSet, RegexSetBuilder, bytes};
 
 /// Most patterns of a rule.
-/// Tried by `rules::tests::compile::the_bounds_of_patterns_hold`.
+/// Tried by `rules::compile::the_bounds_of_patterns_hold`.
 pub(super) const MOST_PATTERNS: usize = 256;
 /// Longest pattern that is no regular expression, in characters.
-/// Tried by `rules::tests::compile::the_bounds_of_patterns_hold`.
+/// Tried by `rules::compile::the_bounds_of_patterns_hold`.
 pub(super) const LONGEST_PATTERN: usize = 256;
 /// Longest regular expression, in characters.
-/// Tried by `rules::tests::compile::the_bounds_of_patterns_hold`.
+/// Tried by `rules::compile::the_bounds_of_patterns_hold`.
 pub(super) const LONGEST_REGEX: usize = 1_000;
 /// Largest compiled form of the patterns of a rule, in bytes.
-/// Tried by `rules::tests::compile::the_bounds_of_patterns_hold`.
+/// Tried by `rules::compile::the_bounds_of_patterns_hold`.
 const LARGEST_PROGRAM: usize = 512 * 1024;
 /// Largest cache of a matcher, in bytes. It is kept from match to match.
-/// Tried by `rules::tests::attacks::long_values_are_bounded`.
+/// Tried by `rules::attacks::long_values_are_bounded`.
 const LARGEST_CACHE: usize = 256 * 1024;
 /// Deepest nesting in a regular expression.
-/// Tried by `rules::tests::compile::the_bounds_of_patterns_hold`.
+/// Tried by `rules::compile::the_bounds_of_patterns_hold`.
 const DEEPEST_REGEX: u32 = 32;
 /// Longest quotation of a value in an error text, in characters.
-/// Tried by `rules::tests::compile::errors_name_the_field_and_the_remedy`.
+/// Tried by `rules::compile::errors_name_the_field_and_the_remedy`.
 const LONGEST_EXCERPT: usize = 80;
 
 /// What is wrong with the patterns of a rule.

@@ -18,14 +18,14 @@ use std::ops::ControlFlow;
 use tree_sitter::{ParseOptions, ParseState, Parser};
 
 /// Longest line that is split, in bytes.
-/// Tried by `rules::tests::attacks::lines_over_the_bounds_cannot_be_read`.
+/// Tried by `rules::attacks::lines_over_the_bounds_cannot_be_read`.
 pub(super) const LONGEST_LINE: usize = 8_192;
 /// Most brackets, braces, parentheses, backquotes and pipes in a line that is split, whether they are quoted or
 /// not. What the parser does about an error grows with the square of their number.
-/// Tried by `rules::tests::attacks::lines_over_the_bounds_cannot_be_read`.
+/// Tried by `rules::attacks::lines_over_the_bounds_cannot_be_read`.
 pub(super) const MOST_BRACKETS: usize = 512;
 /// Most reports of progress before the parser is stopped. It reports after every hundred steps.
-/// Tried by `rules::tests::attacks::the_steps_of_the_parser_are_bounded`.
+/// Tried by `rules::attacks::the_steps_of_the_parser_are_bounded`.
 pub(super) const MOST_REPORTS: usize = 4_096;
 
 /// A word of a command after quote removal.

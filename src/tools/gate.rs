@@ -16,7 +16,9 @@ use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
 use self::approvals::Lifetime;
-pub use self::approvals::{Approvals, AskAnswer, AskedCall, GateWait, Grant};
+pub use self::approvals::{
+    Approvals, AskAnswer, AskedCall, DEFAULT_APPROVAL_TIMEOUT, GateWait, Grant,
+};
 pub use self::permissions::TurnPermissions;
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;

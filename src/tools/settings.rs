@@ -8,7 +8,18 @@ use ::http::{HeaderMap, Method};
 use secrecy::SecretString;
 use url::Url;
 
+use super::{python, web};
 use crate::net::CaCertificates;
+
+/// The names of the tools of code execution.
+pub const CODE_TOOLS: [&str; 4] = [
+    python::EXECUTE_PYTHON,
+    python::RESET_PYTHON,
+    python::READ_FILE,
+    python::LIST_FILES,
+];
+/// The names of the tools for the web.
+pub const WEB_TOOLS: [&str; 2] = [web::WEB_SEARCH, web::READ_PAGE];
 
 /// Settings of server-side tools.
 #[derive(Debug, Clone)]

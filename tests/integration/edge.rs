@@ -108,11 +108,11 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             json!("agent.on_disconnect"),
         ),
         (
-            with(ask("x"), "agent_permission", json!("ask")),
+            with(ask("x"), "agent_permission", json!("maybe")),
             json!("agent_permission"),
         ),
         (
-            with(ask("x"), "code_execution_permission", json!("ask")),
+            with(ask("x"), "code_execution_permission", json!("maybe")),
             json!("code_execution_permission"),
         ),
         (
@@ -181,7 +181,6 @@ async fn what_is_not_there_says_so_in_the_envelope() {
         "/v1/files/file-1/content",
         "/v1/files/file-0123456789abcdef0123456789abcdef/content",
         "/v1/files/file-1/content/more",
-        "/v1/agent/approvals",
         "/v1/sessions/s/messages",
         "/v1/sessions/%ff",
         "/v1/models/%ff",
@@ -201,7 +200,6 @@ async fn what_is_not_there_says_so_in_the_envelope() {
     for path in [
         "/v1/chat/completions/x/cancel",
         "/v1/sessions/s/cancel",
-        "/v1/permissions/explain",
         "/v1/agent/approvals/a",
     ] {
         app.post(path, &json!({}))

@@ -274,10 +274,11 @@ mod tests {
         };
         let (first, second) = SECRET.split_at(9);
         assert_eq!(redaction.live(0, piece(first, "stdout")), None);
+        let rest: String = second.chars().skip(1).collect();
         // Neither another stream nor another call completes it.
-        let other = piece(&second[1..], "stderr");
+        let other = piece(&rest, "stderr");
         assert_eq!(redaction.live(0, other.clone()), Some(other));
-        let other = piece(&second[1..], "stdout");
+        let other = piece(&rest, "stdout");
         assert_eq!(redaction.live(1, other.clone()), Some(other));
         let shown = redaction.live(0, piece(&format!("{second}, and a-sec"), "stdout"));
         assert_eq!(shown, Some(piece("[hidden], and ", "stdout")));

@@ -8,26 +8,24 @@ use super::is_long;
 use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
 use crate::polling::{LONG_BYTES, block_in_place_if};
+use crate::session::merge::MergePlan;
 use crate::session::{
     Change, SessionMode, StoredMessage, StoredSession, interrupted_results, merge,
 };
 
-/// The messages of a request that follow the batch of the turn which the session keeps; `None` if the conversation goes on
+/// How a request goes on with the turn which the session keeps: its new messages follow the batch of that turn. `None` if the conversation goes on
 /// without that turn. A request that adds nothing goes on with it. One with new messages does so once a person has decided
 /// about a call: the decided calls run first, and nobody is waited for any more.
-pub(super) fn follow(
+pub(super) fn going_on(
     stored: &StoredSession,
     request: &TurnRequest,
     parked: &mut ParkedTurn,
     incoming: &[Message],
-) -> Option<Vec<Message>> {
-    if incoming.is_empty() {
-        return Some(Vec::new());
-    }
+) -> Option<MergePlan> {
     let plan = block_in_place_if(is_long_join(stored, incoming), || {
         merge::plan(stored, incoming.to_vec(), request.options.session_mode)
     });
-    if plan.instructions.is_some() || plan.keep != stored.messages.len() {
+    if plan.keep != stored.messages.len() {
         return None;
     }
     if !plan.new.is_empty() {
@@ -36,7 +34,7 @@ pub(super) fn follow(
         }
         parked.leave_waiting();
     }
-    Some(plan.new)
+    Some(plan)
 }
 
 /// The messages without those that only tell of calls which wait for a decision: the turn stands in their place.
@@ -72,11 +70,14 @@ pub(super) fn join(
     mode: SessionMode,
     incoming: Vec<Message>,
 ) -> (Change, Vec<Message>) {
-    let (joined, history) = block_in_place_if(is_long_join(stored, &incoming), || {
-        let joined = merge::plan(stored, incoming, mode);
-        let history = merge::history(stored, &joined);
-        (joined, history)
-    });
+    block_in_place_if(is_long_join(stored, &incoming), || {
+        planned(stored, merge::plan(stored, incoming, mode))
+    })
+}
+
+/// The change that a plan comes to, and the history for the model.
+pub(super) fn planned(stored: &StoredSession, joined: MergePlan) -> (Change, Vec<Message>) {
+    let history = merge::history(stored, &joined);
     let change = Change {
         instructions: joined.instructions,
         keep: joined.keep,

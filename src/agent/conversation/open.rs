@@ -12,14 +12,13 @@ use super::super::contents::named_in;
 use super::super::inputs::{InputFiles, has_files};
 use super::super::parked::ParkedTurn;
 use super::super::turn::TurnRequest;
-use super::join::{follow, join, open_results, sources, take_parked, without_told};
+use super::join::{going_on, join, open_results, planned, sources, take_parked, without_told};
 use super::{Conversation, RunSession, delete_fork};
 use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::session::{
-    Change, IdOrigin, Lease, SessionMode, Sessions, StoredMessage, StoredSession, WaitingTurn,
-    merge,
+    Change, IdOrigin, Lease, Sessions, StoredMessage, StoredSession, WaitingTurn, merge,
 };
 
 /// What conversations are opened with.
@@ -236,9 +235,13 @@ impl Conversation {
         let before = stored.messages.len();
         let going_on = parked
             .as_mut()
-            .and_then(|parked| follow(&stored, request, parked, &incoming));
-        let (parked, (mut unsaved, mut history)) = match &going_on {
-            Some(_) => (parked, join(&stored, SessionMode::Append, Vec::new())),
+            .and_then(|parked| going_on(&stored, request, parked, &incoming));
+        let mut follow = Vec::new();
+        let (parked, (mut unsaved, mut history)) = match going_on {
+            Some(mut plan) => {
+                follow = std::mem::take(&mut plan.new);
+                (parked, planned(&stored, plan))
+            }
             None => {
                 stored
                     .messages
@@ -280,7 +283,7 @@ impl Conversation {
         };
         Ok(OpenedTurn {
             parked,
-            follow: going_on.unwrap_or_default(),
+            follow,
             ..OpenedTurn::new(Some(conversation), history)
         })
     }

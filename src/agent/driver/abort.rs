@@ -18,7 +18,12 @@ impl Run {
             .abort_reason()
             .unwrap_or(AbortReason::Requested);
         let has_reader = reason == AbortReason::Requested;
-        let end = match std::mem::replace(&mut self.phase, Phase::Over) {
+        let phase = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Waiting(_) if !has_reader => return self.end_kept(reason),
+            Phase::Waiting(paused) => Phase::Batch(paused.into_batch()),
+            phase => phase,
+        };
+        let end = match phase {
             Phase::BeforeModelCall => {
                 let buffered = std::mem::take(&mut self.last_buffered);
                 self.queue_events(buffered);
@@ -47,16 +52,8 @@ impl Run {
                 self.queue_events(finished.buffered);
                 finished.results.messages
             }
-            Phase::Waiting(waiting) => {
-                if !has_reader {
-                    return self.end_kept(reason);
-                }
-                let mut open = waiting.into_open();
-                open.give_up();
-                open.into_results().messages
-            }
             // A turn that was kept stays so.
-            Phase::Parked(_) | Phase::Failed(_) | Phase::Over => return Ok(()),
+            Phase::Waiting(_) | Phase::Parked(_) | Phase::Failed(_) | Phase::Over => return Ok(()),
         };
         if has_reader {
             return self.finish(StopReason::Cancelled, end).await;

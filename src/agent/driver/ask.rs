@@ -5,24 +5,23 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
-use super::super::AgentError;
 use super::super::approvals::{known, question, sentence};
 use super::super::batch::Batch;
 use super::super::event::{AgentEvent, WaitingCall};
-use super::super::open_batch::OpenBatch;
 use super::super::stop::StopReason;
+use super::super::{AgentError, unix_seconds};
 use super::{Aborted, Phase, Run};
 use crate::session::StoreError;
 use crate::tools::gate::{AskAnswer, CallRefusal};
 
 /// Pause between two looks for decisions that other processes have stored.
+/// Tried by `killed::one_replica_asks_another_is_told_and_a_third_goes_on`.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// A turn that waits for decisions while its reader reads.
+/// A batch of which nothing runs, while the reader waits for decisions.
 #[derive(Debug)]
-pub(super) struct WaitingTurn {
-    open: OpenBatch,
-    since: Instant,
+pub(super) struct PausedBatch {
+    batch: Box<Batch>,
     until: Instant,
 }
 
@@ -80,26 +79,23 @@ impl Run {
 
     /// Nothing of the batch runs, and calls of it wait. The reader of a stream waits with them for a while; else the turn ends
     /// until they are decided.
-    pub(super) fn wait_or_end(&mut self, batch: Batch) {
+    pub(super) fn wait_or_end(&mut self, batch: Box<Batch>) {
         let longest = self.parts.settings.approval_wait;
         if !self.request.streamed || longest.is_zero() {
             self.end(StopReason::ApprovalRequired, Vec::new());
             return;
         }
-        let since = Instant::now();
-        self.phase = Phase::Waiting(Box::new(WaitingTurn {
-            open: batch.into_open(),
-            since,
-            until: since.checked_add(longest).unwrap_or(since),
-        }));
+        let now = Instant::now();
+        let until = now.checked_add(longest).unwrap_or(now);
+        self.phase = Phase::Waiting(PausedBatch { batch, until });
     }
 
     /// Waits for a decision about one of the calls, and goes on with what is decided.
     pub(super) async fn wait(&mut self, aborted: &mut Aborted) -> Result<(), AgentError> {
-        let Phase::Waiting(waiting) = &self.phase else {
+        let Phase::Waiting(PausedBatch { until, .. }) = &self.phase else {
             return Ok(());
         };
-        let (since, until) = (waiting.since, waiting.until);
+        let (until, since) = (*until, Instant::now());
         let end = self.decided(until, aborted).await;
         self.waited += since.elapsed();
         self.paused += since.elapsed();
@@ -110,8 +106,8 @@ impl Run {
                 Ok(())
             }
             WaitEnd::Decided => {
-                if let Phase::Waiting(waiting) = mem::replace(&mut self.phase, Phase::Over) {
-                    self.go_on_shown(waiting.open);
+                if let Phase::Waiting(paused) = mem::replace(&mut self.phase, Phase::Over) {
+                    self.go_on_shown(paused.batch.into_open());
                 }
                 Ok(())
             }
@@ -133,12 +129,11 @@ impl Run {
             if answers.any(|answer| *answer != AskAnswer::Waiting) {
                 return Ok(WaitEnd::Decided);
             }
-            let look = async {
-                match is_shared {
-                    true => sleep(LOOK_PAUSE).await,
-                    false => std::future::pending().await,
-                }
-            };
+            let ends = self.waiting.iter().map(|call| call.wait.expires_at);
+            let expiry = ends.min().unwrap_or_default() - unix_seconds();
+            // What has expired is seen in the second after it.
+            let expiry = Duration::from_secs(u64::try_from(expiry).unwrap_or_default() + 1);
+            let look = sleep(if is_shared { LOOK_PAUSE } else { expiry });
             tokio::select! {
                 biased;
                 () = &mut *aborted => return Ok(WaitEnd::Aborted),
@@ -159,9 +154,9 @@ impl Run {
     }
 }
 
-impl WaitingTurn {
+impl PausedBatch {
     /// The batch.
-    pub(super) fn into_open(self) -> OpenBatch {
-        self.open
+    pub(super) fn into_batch(self) -> Box<Batch> {
+        self.batch
     }
 }

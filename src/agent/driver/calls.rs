@@ -111,7 +111,7 @@ impl Run {
         if batch.open().waits() {
             if self.keep_batch(&mut batch).await {
                 self.queue_events(batch.take_buffered());
-                self.wait_or_end(*batch);
+                self.wait_or_end(batch);
                 return Ok(());
             }
             batch.refuse_waiting(&CallRefusal::undecided());

@@ -260,6 +260,7 @@ mod tests {
             images: vec![image(0)],
             file_ids: vec!["file-1".into()],
             repairs: vec![],
+            edited: false,
             kind,
             detail: detail.map(Box::new),
             frames: vec![image(1), image(2)],

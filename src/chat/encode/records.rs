@@ -42,6 +42,9 @@ pub(super) struct ToolCallEntry<'a> {
     /// What was mended in the model's own text of the arguments.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     repairs: &'a [String],
+    /// A person has changed the arguments before the call ran; absent if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    edited: bool,
 }
 
 /// An entry of `files`: an OpenAI file object with additional members.
@@ -194,6 +197,7 @@ impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
             result_images_base64: ImageTexts(&[]),
             file_ids: &record.file_ids,
             repairs: &record.repairs,
+            edited: record.edited,
         }
     }
 }
@@ -318,6 +322,7 @@ mod tests {
             frames: vec![],
             file_ids: vec!["file-1".into()],
             repairs: vec![],
+            edited: false,
             kind: ToolKind::CodeExecution,
             detail: Some(Box::new(ToolDetail::Code(CodeDetail::default()))),
         };

@@ -12,7 +12,7 @@ use crate::rules::shell::{self, LONGEST_LINE, MOST_BRACKETS};
 use crate::rules::{Effect, LevelName, Permissions};
 
 /// How long one attack may take, in a build without optimisation on a busy machine.
-/// Tried by `rules::tests::attacks::nested_lines_take_bounded_time_and_stack`.
+/// Tried by `rules::attacks::nested_lines_take_bounded_time_and_stack`.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Pieces that are repeated: what opens, what stands in the middle, what closes.

@@ -11,6 +11,8 @@ use crate::ids::{ApprovalId, hex};
 use crate::rules::{RuleDecision, RuleRef};
 use crate::tools::ToolSource;
 
+/// Default of `approval_timeout`, in seconds.
+pub const DEFAULT_APPROVAL_TIMEOUT: u64 = 24 * 60 * 60;
 /// Threshold of denials of the same call in a conversation from which nobody is asked about it any more.
 const DENIALS: usize = 2;
 
@@ -104,7 +106,7 @@ pub(super) struct Lifetime(pub(super) Duration);
 
 impl Default for Lifetime {
     fn default() -> Self {
-        Self(Duration::from_secs(24 * 60 * 60))
+        Self(Duration::from_secs(DEFAULT_APPROVAL_TIMEOUT))
     }
 }
 
@@ -128,6 +130,20 @@ impl Approvals {
         asked.map(|asked| &asked.answer)
     }
 
+    /// Whether a person has changed the arguments of a call.
+    pub fn has_edited(&self, call_id: &str) -> bool {
+        let mut of_call = self.0.iter().filter(|asked| asked.call_id == call_id);
+        of_call.any(|asked| {
+            matches!(
+                asked.answer,
+                AskAnswer::Approved {
+                    edited: Some(_),
+                    ..
+                }
+            )
+        })
+    }
+
     /// The same, where nobody is waited for any more: what nobody has decided is left.
     #[must_use]
     pub fn left(mut self) -> Self {
@@ -148,13 +164,14 @@ impl Approvals {
         lifetime: Lifetime,
     ) -> Verdict {
         let digest = digest(request.arguments);
+        let source = request.tool.policy().source;
         let same_call = |asked: &&AskedCall| {
             asked.call_id == request.call_id
                 && asked.tool == request.name
                 && asked.wait.digest == digest
         };
         if let Some(asked) = self.0.iter().find(same_call) {
-            return asked.verdict();
+            return asked.verdict(source);
         }
         let scope = permissions.scope(&decision, request.name, request.arguments, &digest);
         let of_tool = self.0.iter().filter(|asked| asked.tool == request.name);
@@ -172,7 +189,7 @@ impl Approvals {
             id: ApprovalId::fresh(),
             reason: decision.reason,
             rule: decision.rule,
-            source: request.tool.policy().source,
+            source,
             digest,
             scope,
             expires_at: lifetime.end(),
@@ -181,9 +198,12 @@ impl Approvals {
 }
 
 impl AskedCall {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self, source: ToolSource) -> Verdict {
         match &self.answer {
-            AskAnswer::Waiting => Verdict::Wait(Box::new(self.wait.clone())),
+            AskAnswer::Waiting => Verdict::Wait(Box::new(GateWait {
+                source,
+                ..self.wait.clone()
+            })),
             AskAnswer::Approved { edited: None, .. } => Verdict::Run,
             AskAnswer::Approved {
                 edited: Some(arguments),

@@ -43,13 +43,17 @@ async fn a_stream_that_breaks_while_it_waits_is_gone_on_with() {
 #[tokio::test]
 async fn a_call_that_had_started_when_the_process_was_killed_is_not_made_again() {
     let upstream = ScriptedUpstream::start([calls([charge(5)]), text("I do not know.")]).await;
-    let gate = Gate::default();
+    let gate = Gate::new();
     let hook = held(hook().await, &gate);
     let mut app = server(&upstream, &hook, "").start().await;
     let approval = asked(&app.post_chat(pay()).await).remove(0);
     decided(app.client(), &approval, json!({"decision": "approve"})).await;
     let client = app.client().clone();
-    let going = tokio::spawn(async move { client.try_stream_chat(go_on()).await.is_ok() });
+    let going = tokio::spawn(async move {
+        if let Ok(reader) = client.try_stream_chat(go_on()).await {
+            let _broken_off = reader.raw().await;
+        }
+    });
     hook.called(1).await;
     app.kill9().await;
     gate.open();

@@ -207,7 +207,7 @@ const STARTS: &[Start] = &[
         &["tools[0].parameters"],
     ),
     (
-        &["--agent-permission", "ask", "--upstream", "http://h/v1"],
+        &["--agent-permission", "maybe", "--upstream", "http://h/v1"],
         "",
         &["--agent-permission"],
     ),
@@ -465,7 +465,7 @@ async fn a_mistake_in_a_request_is_named_with_its_remedy() {
         (
             Method::POST,
             CHAT,
-            chat(json!({"agent_permission": "ask"})),
+            chat(json!({"agent_permission": "maybe"})),
             400,
             None,
             &["agent_permission"],

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::{member, object};
-use crate::agent::turn::{RuleEntry, RuleError, RuleSet};
+use crate::agent::turn::{RuleEntry, RuleError, RuleSet, compiled};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
-use crate::polling::block_in_place_if;
 
 const PARAM: &str = "agent.permissions";
 /// Most rules of a request, as each is compiled for it; more are refused.
@@ -41,8 +40,7 @@ pub(super) fn read(agent: &RawObject<'_>) -> Result<Arc<RuleSet>, RequestError> 
             format!("has rules with more than {MAX_PATTERNS} patterns together; send fewer");
         return Err(RequestError::invalid(PARAM, &problem));
     }
-    let compiled = block_in_place_if(patterns > 0, || RuleSet::compile(entries));
-    compiled.map(Arc::new).map_err(|error| {
+    compiled(entries).map_err(|error| {
         let RuleError {
             index,
             field,
