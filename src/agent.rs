@@ -12,6 +12,7 @@ pub mod control;
 mod conversation;
 pub mod driver;
 pub mod event;
+mod hooked_prompt;
 mod images;
 pub mod inputs;
 pub mod limits;
@@ -37,6 +38,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio_util::task::TaskTracker;
 
+use crate::hooks::Hooks;
 use crate::ids::{Owner, RunId};
 use crate::metrics::Metrics;
 use crate::redact::Redactor;
@@ -74,6 +76,8 @@ pub struct AgentParts {
     pub downloads: FileDownloads,
     /// What batches use.
     pub tools: Arc<ToolServices>,
+    /// Asked before model calls and before the end of a turn.
+    pub hooks: Hooks,
     /// The metrics.
     pub metrics: Metrics,
     /// Owns the tasks of session writes, which continue when a run is dropped.
@@ -144,6 +148,9 @@ pub enum AgentError {
     /// The file store failed for a file of the request.
     #[error("a file of the request could not be stored or read")]
     Files(#[source] FileError),
+    /// A hook failed without which no model may be called.
+    #[error("a hook has to agree to the model call, and it could not be asked")]
+    Hook,
     /// The process is stopping.
     #[error("the process is stopping")]
     Stopping,

@@ -21,11 +21,13 @@ use self::summary::StartSummary;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, AgentParts, ToolServices};
 use crate::cluster::ClusterError;
-use crate::config::{Config, WebConfig};
+use crate::config::Config;
+use crate::hooks::{HookSetupError, Hooks};
 use crate::http::{AppState, Services, server};
 use crate::metrics::Metrics;
 use crate::runs::Runs;
 use crate::sandbox::compute::ComputeError;
+use crate::sandbox::settings::Settings as SandboxSettings;
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::session::Sessions;
 use crate::session::files::FileError;
@@ -109,6 +111,9 @@ pub enum AppError {
     /// The HTTP client of MCP servers cannot be created.
     #[error(transparent)]
     Mcp(#[from] McpSetupError),
+    /// A hook cannot be used.
+    #[error(transparent)]
+    Hooks(#[from] HookSetupError),
     /// The address for other replicas cannot be written to the store.
     #[error("cannot announce this replica in the session store")]
     Announce(#[source] StoreError),
@@ -143,23 +148,22 @@ impl App {
             retry: config.retry,
         };
         let tasks = TaskTracker::new();
-        let sandbox = match config.sandbox {
-            Some(settings) => Some(Sandbox::start(settings, &tasks).await?),
-            None => None,
-        };
+        let sandbox = start_sandbox(config.sandbox, &tasks).await?;
         let mut sources = configured::sources(&config.tools)?;
         let code = code_execution(sandbox.as_ref(), config.tools.code_by_default);
-        let web = match &config.web {
-            Some(WebConfig { web, .. }) => Some(Web::new(web, &tasks)?),
-            None => None,
-        };
+        let web = config.web.as_ref();
+        let web = web
+            .map(|config| Web::new(&config.web, &tasks))
+            .transpose()?;
         let by_default = config.web.as_ref().is_some_and(|web| web.by_default);
         let access = web.clone().map(|web| WebAccess::new(web, by_default));
-        let search = config.mcp.search_above.map(ToolSearch::new);
-        sources.extend(built_in(code.clone(), access, search));
+        sources.extend(built_in(code.clone(), access, config.mcp.search_above));
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
+        let hooks = Hooks::new(&config.hooks, metrics.clone())?;
+        let (timeout, redactor) = (config.agent.approval_timeout, config.redactor.clone());
+        let gate = Arc::new(Gate::new(timeout, hooks.clone(), redactor));
         let store = open_store(&config.session.store, &config.changes).await?;
         summary.log(code.as_ref(), &sources.snapshot());
         let (cluster, replica_listener) =
@@ -170,7 +174,7 @@ impl App {
             router: router.clone(),
             tools: Arc::new(ToolServices {
                 sources: sources.clone(),
-                gate: Arc::new(Gate::new(config.agent.approval_timeout)),
+                gate,
                 files: sessions.files.clone(),
                 max_parallel_tools: config.tools.max_parallel_tools,
                 max_result_chars: config.tools.max_result_chars,
@@ -178,6 +182,7 @@ impl App {
                 redactor: config.redactor,
                 metrics: metrics.clone(),
             }),
+            hooks,
             settings: config.agent,
             sessions: sessions.clone(),
             downloads: FileDownloads::new(&config.file_urls)?,
@@ -328,6 +333,16 @@ impl App {
     }
 }
 
+async fn start_sandbox(
+    settings: Option<SandboxSettings>,
+    tasks: &TaskTracker,
+) -> Result<Option<Sandbox>, SandboxError> {
+    match settings {
+        Some(settings) => Sandbox::start(settings, tasks).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 fn code_execution(sandbox: Option<&Sandbox>, by_default: bool) -> Option<CodeExecution> {
     sandbox.map(|sandbox| CodeExecution::new(sandbox.clone(), by_default))
 }
@@ -336,11 +351,11 @@ fn code_execution(sandbox: Option<&Sandbox>, by_default: bool) -> Option<CodeExe
 fn built_in(
     code: Option<CodeExecution>,
     web: Option<WebAccess>,
-    search: Option<ToolSearch>,
+    search_above: Option<usize>,
 ) -> impl Iterator<Item = Source> {
     let code = code.map(Source::Python).into_iter();
     code.chain(web.map(Source::Web))
-        .chain(search.map(Source::ToolSearch))
+        .chain(search_above.map(ToolSearch::new).map(Source::ToolSearch))
 }
 
 /// Opens the session store. If an older version has made it, the log says what has changed since.

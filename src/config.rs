@@ -16,6 +16,7 @@ mod copy;
 mod file;
 mod given;
 mod hints;
+mod hooks;
 mod http;
 mod locate;
 mod mcp;
@@ -71,6 +72,8 @@ pub struct Config {
     pub tools: crate::tools::settings::Settings,
     /// MCP servers.
     pub mcp: crate::tools::settings::mcp::McpSettings,
+    /// Hooks.
+    pub hooks: crate::hooks::settings::Settings,
     /// Code execution, if it is on.
     pub sandbox: Option<crate::sandbox::settings::Settings>,
     /// Web search, if it is on.
@@ -196,6 +199,7 @@ impl Config {
             retry,
             tools,
             mcp,
+            hooks: hooks::settings(&file, &checks)?,
             sandbox,
             web,
             file_urls: search::file_urls(&file),

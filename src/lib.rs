@@ -34,6 +34,7 @@
 //! | [`upstream`] | model servers: what each is, dialects, quirks, time-outs, retries, fail-over, the model list |
 //! | [`redact`] | hiding secrets in texts, whole or in pieces: loopwright's own, and tokens of vendors by their shape |
 //! | [`rules`] | permission rules as data: compiled, and decided for a call |
+//! | [`hooks`] | policy servers that are asked about calls, results, model calls and ends of turns |
 //! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, the gate, batches, result caps |
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
 //! | [`web`] | search and pages: providers, the guarded client, the reader, ranking within a budget |
@@ -72,6 +73,7 @@ pub mod chat;
 pub mod cluster;
 pub mod config;
 pub mod demo;
+pub mod hooks;
 pub mod http;
 pub mod ids;
 pub mod manual;

@@ -53,6 +53,11 @@ page!(
     "MCP servers: settings, scopes, names, results, failures"
 );
 page!(
+    HOOKS,
+    "hooks",
+    "policy servers that are asked about calls, results and answers"
+);
+page!(
     SANDBOX,
     "sandbox",
     "Python: interpreters, files, isolation, limits"
@@ -110,13 +115,14 @@ page!(
 );
 
 /// All pages, in reading order.
-pub const PAGES: [ManualPage; 17] = [
+pub const PAGES: [ManualPage; 18] = [
     API,
     RESPONSES,
     TOOLS,
     PERMISSIONS,
     APPROVALS,
     MCP,
+    HOOKS,
     SANDBOX,
     SEARCH,
     SESSIONS,

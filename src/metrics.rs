@@ -6,6 +6,7 @@
 
 mod figures;
 mod gauge;
+mod hooks;
 mod labels;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use crate::tools::ToolStatus;
 use crate::tools::repair::Repair;
 use figures::{CodeMetrics, McpMetrics, WebMetrics};
 pub use gauge::GaugeGuard;
+use hooks::HookMetrics;
 pub use labels::{ModelOutcome, RefusedLabel, RouteLabel, ToolLabel};
 pub use usage::ModelUse;
 use usage::UsageMetrics;
@@ -81,6 +83,7 @@ struct Inner {
     code: CodeMetrics,
     web: WebMetrics,
     mcp: McpMetrics,
+    hooks: HookMetrics,
     tools: Names,
     /// Tools that were not there at the start: those of MCP servers that came later or whose list has changed.
     learnt_tools: RwLock<Names>,
@@ -295,6 +298,7 @@ impl Inner {
             code: CodeMetrics::new(&mut page),
             web: WebMetrics::new(&mut page),
             mcp: McpMetrics::new(&mut page),
+            hooks: HookMetrics::new(&mut page),
             registry: page.0,
             tools,
             learnt_tools: RwLock::default(),

@@ -18,5 +18,5 @@ pub(crate) use self::certificates::certificate_remedy;
 pub(crate) use self::client::{ClientOptions, UntrustedHosts};
 pub(crate) use self::http_client::{ClientError, HttpClient, ReceivedBody, RequestBody};
 pub(crate) use self::reach::{cause_of, reach};
-pub(crate) use self::signing::sign;
+pub(crate) use self::signing::{SigningKey, sign};
 pub(crate) use self::wait::{leading_duration, retry_after, wait};

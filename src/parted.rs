@@ -89,6 +89,11 @@ impl PartedText {
         self.parts.extend(other.parts);
     }
 
+    /// Its parts, in order.
+    pub fn parts(&self) -> &[TextPart] {
+        &self.parts
+    }
+
     /// Whether there is no text.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()

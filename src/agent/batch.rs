@@ -25,7 +25,7 @@ use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
 use crate::tools::repair;
 use crate::tools::set::{Lookup, ToolSet};
-pub(super) use context::{BatchContext, BatchStage};
+pub(super) use context::{BatchContext, BatchRun, BatchStage};
 use kept::KeptParts;
 use redacted::BatchRedaction;
 pub(super) use report::millis;
@@ -170,7 +170,14 @@ impl Batch {
                     }
                     return BatchStep::Starting { index, start };
                 }
-                Some(BatchEvent::Waiting { index, wait }) => {
+                Some(BatchEvent::Waiting {
+                    index,
+                    wait,
+                    changed_arguments,
+                }) => {
+                    if let Some(arguments) = changed_arguments {
+                        self.open.change_arguments(index, arguments);
+                    }
                     if let Some(call) = self.open.calls.get_mut(index) {
                         call.state = CallState::Waiting(wait);
                         return BatchStep::Waiting { index };

@@ -7,6 +7,7 @@ mod abort;
 mod ask;
 mod calls;
 mod ending;
+mod hooked;
 mod limit;
 mod park;
 mod round;
@@ -39,6 +40,7 @@ use super::turn::{ToolSet, TurnRequest};
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
 use super::{AgentError, AgentParts, RunError};
+use crate::hooks::HookRecord;
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::openai::usage::{FinishReason, Usage};
@@ -66,6 +68,7 @@ pub struct Run {
     usage: Option<Usage>,
     usage_by_round: Vec<Option<Usage>>,
     notices: Vec<Notice>,
+    hook_record: HookRecord,
     finish_reason: FinishReason,
     /// The buffered text of the last round. The client gets it if no other round follows.
     last_buffered: Vec<AgentEvent>,
@@ -174,6 +177,7 @@ impl Run {
             usage: None,
             usage_by_round: Vec::new(),
             notices: Vec::new(),
+            hook_record: HookRecord::default(),
             finish_reason: FinishReason::Stop,
             last_buffered: Vec::new(),
             started,
@@ -339,6 +343,7 @@ fn new_turn(parts: &AgentParts, request: &TurnRequest) -> TurnState {
         approvals: Arc::default(),
         turn_bytes: TurnBytes::new(parts.settings.max_turn_bytes),
         output_tokens: 0,
+        sent_back: 0,
         produced: HashSet::new(),
         limits: request.options.limits,
         age: Duration::ZERO,

@@ -111,7 +111,7 @@ pub struct ArgumentsPiece {
 /// The end of a round's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundEnd {
-    /// The model asks for calls in this round.
+    /// The model asks for calls in this round, or a hook sends it back after it.
     pub has_calls: bool,
     /// Those that the client sees, in the order of the model.
     pub calls: Vec<RoundCall>,
@@ -254,7 +254,7 @@ pub struct ProducedFile {
 #[derive(Debug, Clone)]
 pub struct Notice {
     /// The class: `retry`, `limit_reached`, `tokens_estimated`, `session_store`, `session_too_large`, `interpreter_lost`,
-    /// `file_store`, `file_not_produced`, `turn_bytes` or `mcp_server`.
+    /// `file_store`, `file_not_produced`, `turn_bytes`, `mcp_server` or `hook`.
     pub kind: &'static str,
     /// A text for people.
     pub message: String,

@@ -167,6 +167,11 @@ impl Machine {
         BeforeModelCall::Call(offer)
     }
 
+    /// The model is not called after all, and the turn ends.
+    pub fn model_not_called(&mut self) {
+        self.model_calls = self.model_calls.saturating_sub(1);
+    }
+
     /// Decides what follows a model's answer.
     pub fn after_model_call(&mut self, reply: &ReplyFacts<'_>) -> AfterModelCall {
         self.policies.model_called(reply.tokens);

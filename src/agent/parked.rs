@@ -34,6 +34,9 @@ pub(super) struct TurnState {
     pub(super) turn_bytes: TurnBytes,
     /// Tokens that the model has written.
     pub(super) output_tokens: u64,
+    /// How often hooks have sent the model back.
+    #[serde(default)]
+    pub(super) sent_back: u32,
     /// Paths of the files that the tools made.
     pub(super) produced: HashSet<String>,
     /// The limits with which it began.

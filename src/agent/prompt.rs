@@ -23,6 +23,8 @@ pub(super) struct Prompt {
     candidate: usize,
     memory: UpstreamMemory,
     transcript: Transcript,
+    /// What the next model call sends in its place. It has the form that the candidate takes, and another one gets the same.
+    instead: Option<Transcript>,
     /// What the transcript is made of, if it may have to be made again.
     kept: Option<Vec<MessageGroup>>,
     truncation: Option<Truncation>,
@@ -56,6 +58,7 @@ impl Prompt {
             route,
             candidate: 0,
             transcript: Transcript::default(),
+            instead: None,
             truncation: truncates.then(|| Truncation::new(&history)),
             kept: None,
         };
@@ -79,7 +82,12 @@ impl Prompt {
             self.candidate = candidate;
             self.write_all();
         }
-        self.transcript.clone()
+        self.instead.as_ref().unwrap_or(&self.transcript).clone()
+    }
+
+    /// Has the next model call send other messages, until this is called again. The prompt itself stays as it is.
+    pub(super) fn send_instead(&mut self, messages: Option<Transcript>) {
+        self.instead = messages;
     }
 
     /// Adds the messages of a round, and the contents that they name.

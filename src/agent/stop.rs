@@ -23,7 +23,7 @@ pub enum StopReason {
     MaxTotalTokens,
     /// Two batches in a row had only calls that the repeat guard held back.
     RepeatedCalls,
-    /// Every call of a batch ran, and every result asked for the end of the turn.
+    /// Every call of a batch ran, and every result asked for the end of the turn. Or a hook ended the turn.
     TerminatedByTool,
     /// The upstream's content filter stopped the answer.
     ContentFilter,

@@ -163,6 +163,8 @@ pub(super) struct File {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) mcp_servers: BTreeMap<String, McpServerSection>,
     pub(super) mcp_requests: McpRequestsSection,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) hooks: Vec<super::hooks::HookSection>,
     pub(super) file_urls: FileUrlsSection,
     /// After the checks: only if code execution is on.
     pub(super) sandbox: Option<SandboxSection>,

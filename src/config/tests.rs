@@ -2,6 +2,7 @@
 
 mod changes;
 mod cluster;
+mod hooks;
 mod limits;
 mod refusals;
 mod sandbox;
@@ -30,6 +31,8 @@ const VARIABLES: &[(&str, &str)] = &[
     ("DISPATCH_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("TICKET_AUTHORIZATION", "Bearer ticket-secret"),
     ("FILES_TOKEN", "files-secret"),
+    ("POLICY_AUTHORIZATION", "Bearer policy-secret"),
+    ("POLICY_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("TICKET_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("ALICE_API_KEY", "  alice-0123456789abcdef \n"),
     ("CLUSTER_KEY", "cluster-secret-0123456789"),

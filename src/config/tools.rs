@@ -188,7 +188,7 @@ fn dispatch_of<'a>(
     Ok(dispatch)
 }
 
-fn signing_secret(text: &str) -> Result<(), String> {
+pub(super) fn signing_secret(text: &str) -> Result<(), String> {
     const FORM: &str =
         "it is `whsec_` and base64, as `echo whsec_$(openssl rand -base64 32)` makes it";
     match standardwebhooks::Webhook::new(text) {

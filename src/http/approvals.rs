@@ -15,10 +15,10 @@ use super::{AppState, body};
 use crate::ids::{ApprovalId, Owner, SessionId};
 use crate::openai::request::{RequestError, body_member, body_object, one_of, refuse_unknown};
 use crate::rules::RuleRef;
+use crate::runs::RunRecordState;
 use crate::session::{
     Approval, ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Remember,
 };
-use crate::runs::RunRecordState;
 use crate::tools::repair::Repaired;
 
 /// Most entries of the list, the oldest first. Those that wait behind them come once these are decided.

@@ -382,6 +382,7 @@ impl ApiError {
             .into(),
             AgentError::NoPosition => Self::no_previous_response(),
             AgentError::Stopping => Self::shutting_down(),
+            AgentError::Hook => Self::hook_failed(),
             AgentError::Limit(reason) => {
                 let message = format!(
                     "the turn reached the limit {}; raise the limit or set agent.on_limit to \"final_answer\" or \"stop\"",

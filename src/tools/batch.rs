@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::gate::{CallRefusal, Gate, GateRequest, GateWait, Verdict};
+use super::gate::{Admission, CallRefusal, Gate, GateRequest, GateWait, PassedResult, Verdict};
 use super::{
     CallContext, ProgressSender, SharedTool, ToolError, ToolInvocation, ToolOutput, ToolProgress,
     ToolStatus,
@@ -75,6 +75,8 @@ pub enum BatchEvent {
         index: usize,
         /// What it waits for.
         wait: Box<GateWait>,
+        /// Its arguments as JSON text, if the gate changed them.
+        changed_arguments: Option<String>,
     },
     /// A call that is announced is about to start.
     Starting {
@@ -187,7 +189,7 @@ struct Announcement {
 enum CallEnd {
     Done(ToolResult),
     Refused(CallRefusal),
-    Waiting(Box<GateWait>),
+    Waiting(Box<GateWait>, Option<String>),
 }
 
 fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
@@ -237,7 +239,11 @@ impl Running {
         Some(match self.end.take()? {
             CallEnd::Done(result) => BatchEvent::Done { index, result },
             CallEnd::Refused(refusal) => BatchEvent::Refused { index, refusal },
-            CallEnd::Waiting(wait) => BatchEvent::Waiting { index, wait },
+            CallEnd::Waiting(wait, changed_arguments) => BatchEvent::Waiting {
+                index,
+                wait,
+                changed_arguments,
+            },
         })
     }
 }
@@ -256,24 +262,33 @@ async fn finish(
         arguments: &call.arguments,
         context: &shared.context,
     };
-    let verdict = tokio::select! {
+    let admission = tokio::select! {
         biased;
-        verdict = shared.gate.admit(request) => Some(verdict),
+        admission = shared.gate.admit(request) => Some(admission),
         () = passed(shared.deadline) => None,
     };
+    // Without an answer the deadline has passed, which is seen below.
+    let Admission {
+        verdict,
+        arguments,
+        context,
+    } = admission.unwrap_or_else(|| Verdict::Run.into());
+    let (verdict, changed) = match verdict {
+        Verdict::RunWith(arguments) => (Verdict::Run, Some(arguments)),
+        verdict => (verdict, arguments),
+    };
     let mut changed_arguments = None;
+    if let Some(arguments) = changed {
+        call.arguments = arguments;
+        changed_arguments = serde_json::to_string(&call.arguments).ok();
+    }
     match verdict {
-        // The deadline has passed, which is seen below.
-        None | Some(Verdict::Run) => {}
-        Some(Verdict::RunWith(arguments)) => {
-            call.arguments = arguments;
-            changed_arguments = serde_json::to_string(&call.arguments).ok();
-        }
-        Some(Verdict::Refuse(refusal)) => return CallEnd::Refused(refusal),
-        Some(Verdict::Wait(wait)) => return CallEnd::Waiting(wait),
+        Verdict::Run | Verdict::RunWith(_) => {}
+        Verdict::Refuse(refusal) => return CallEnd::Refused(refusal),
+        Verdict::Wait(wait) => return CallEnd::Waiting(wait, changed_arguments),
     }
     // The semaphore is never closed.
-    let _slot = shared.slots.acquire().await;
+    let slot = shared.slots.acquire().await;
     if shared
         .deadline
         .is_some_and(|deadline| deadline <= Instant::now())
@@ -293,7 +308,18 @@ async fn finish(
             return CallEnd::Refused(CallRefusal::unwritten());
         }
     }
-    let result = run_call(call, &shared, progress).await;
+    let (mut result, invocation) = run_call(call, &shared, progress).await;
+    // The tool is done: a hook that looks at its result holds up no other call.
+    drop(slot);
+    let result_of = PassedResult {
+        invocation: &invocation,
+        context,
+        deadline: shared.deadline,
+    };
+    let passing = shared
+        .gate
+        .pass_result(result_of, &mut result.status, &mut result.output);
+    passing.await;
     CallEnd::Done(ToolResult {
         changed_arguments,
         ..result
@@ -314,7 +340,11 @@ async fn announced(starting: &mut Option<oneshot::Receiver<Announcement>>) -> An
 }
 
 /// Runs a call to its end within its time limits.
-async fn run_call(call: BatchCall, shared: &Shared, progress: ProgressSender) -> ToolResult {
+async fn run_call(
+    call: BatchCall,
+    shared: &Shared,
+    progress: ProgressSender,
+) -> (ToolResult, ToolInvocation) {
     let started = Instant::now();
     let timeout = call.tool.policy().timeout;
     let deadline = shared.deadline;
@@ -333,12 +363,13 @@ async fn run_call(call: BatchCall, shared: &Shared, progress: ProgressSender) ->
         () = passed(started.checked_add(timeout)) => Ended::Answered(Err(ToolError::TimedOut(timeout))),
     };
     let (status, output) = conclude(ended, &invocation, call.tool.policy().read_only);
-    ToolResult {
+    let result = ToolResult {
         status,
         output,
         duration: started.elapsed(),
         changed_arguments: None,
-    }
+    };
+    (result, invocation)
 }
 
 /// How a run ended.

@@ -1,13 +1,15 @@
 //! The gate: decides for every call of the model whether and with which arguments it runs.
 //!
-//! The steps, in this order: repair → hooks → validation → permission → approval. [`Gate::prepare`] repairs and validates;
-//! it does not wait, and the loop needs its result before it starts a batch. [`Gate::admit`] does the rest;
-//! [`super::batch::run`] awaits it for each call before the time limit of the tool starts. Hooks and approvals do not exist
-//! yet. A step that asks a service must have a time limit; other calls of the batch continue meanwhile, and the request is
-//! withdrawn if the future is dropped or the deadline of the turn passes. A decision of a person is not awaited here: the
-//! verdict is that the call waits, and the call comes to the gate again once it is decided.
+//! The steps, in this order: repair → validation → hooks → validation of what they changed → permission → approval.
+//! [`Gate::prepare`] repairs and validates; it does not wait, and the loop needs its result before it starts a batch.
+//! [`Gate::admit`] does the rest; [`super::batch::run`] awaits it for each call before the time limit of the tool starts,
+//! and [`Gate::pass_result`] once the tool is done. A step that asks a service must have a time limit; other calls of the
+//! batch continue meanwhile, and the request is withdrawn if the future is dropped or the deadline of the turn passes. A
+//! decision of a person is not awaited here: the verdict is that the call waits, and the call comes to the gate again once
+//! it is decided.
 
 mod approvals;
+mod hooked;
 mod permissions;
 
 use std::time::Duration;
@@ -19,17 +21,26 @@ use self::approvals::Lifetime;
 pub use self::approvals::{
     Approvals, AskAnswer, AskedCall, DEFAULT_APPROVAL_TIMEOUT, GateWait, Grant,
 };
+pub use self::hooked::PassedResult;
 pub use self::permissions::TurnPermissions;
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool, ToolStatus};
-use crate::rules::{Effect, RuledCall};
+use crate::hooks::answer::ToolDecision;
+use crate::hooks::client::{BeforeTool, join};
+use crate::hooks::{HookPoint, Hooks};
+use crate::redact::Redactor;
+use crate::rules::{Effect, RuleDecision, RuledCall};
 
 /// Admits calls. One gate serves all turns.
 #[derive(Debug, Default)]
 pub struct Gate {
     /// Compiled argument schemas.
     schemas: SchemaCache,
+    /// Asked before a call and after it.
+    hooks: Hooks,
+    /// Hides secrets in what hooks see of results; `None` hides nothing.
+    redactor: Option<Redactor>,
     /// How long a person may take to decide.
     lifetime: Lifetime,
     /// Tells the turns that wait of decisions.
@@ -53,7 +64,18 @@ pub struct GateRequest<'a> {
     pub context: &'a CallContext,
 }
 
-/// The answer of the gate.
+/// The answer of the gate, and what hooks have made of the call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Admission {
+    /// What becomes of the call.
+    pub verdict: Verdict,
+    /// The arguments of a call that runs or waits, if a hook has changed them.
+    pub arguments: Option<Map<String, Value>>,
+    /// Joins the result of a call that runs.
+    pub context: Option<String>,
+}
+
+/// What becomes of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// The call runs with the arguments of the request.
@@ -75,8 +97,18 @@ pub struct CallRefusal {
     pub text: String,
 }
 
+impl From<Verdict> for Admission {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            arguments: None,
+            context: None,
+        }
+    }
+}
+
 impl CallRefusal {
-    /// The refusal of a call that the rules deny.
+    /// The refusal of a call that the rules or a hook deny.
     pub fn denied(tool: &str, reason: Option<&str>) -> Self {
         let text = match reason {
             Some(reason) => format!("This call of '{tool}' is not permitted: {reason}"),
@@ -171,9 +203,11 @@ impl CallRefusal {
 }
 
 impl Gate {
-    /// A gate whose questions can be decided for so long.
-    pub fn new(approval_timeout: Duration) -> Self {
+    /// A gate whose questions can be decided for so long, and which asks these hooks.
+    pub fn new(approval_timeout: Duration, hooks: Hooks, redactor: Option<Redactor>) -> Self {
         Self {
+            hooks,
+            redactor,
             lifetime: Lifetime(approval_timeout),
             ..Self::default()
         }
@@ -197,35 +231,63 @@ impl Gate {
         if self.scripted.is_some() {
             return true;
         }
-        permissions.may_ask()
+        permissions.may_ask() || self.hooks.has(HookPoint::BeforeTool)
     }
 
-    /// Decides whether a call runs.
+    /// Decides whether a call runs. The rules see the arguments as the hooks left them.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the request.
-    #[cfg_attr(
-        not(test),
-        expect(clippy::unused_async, reason = "no step of the gate waits yet")
-    )]
-    pub async fn admit(&self, request: GateRequest<'_>) -> Verdict {
+    pub async fn admit(&self, request: GateRequest<'_>) -> Admission {
         #[cfg(test)]
         if let Some(script) = &self.scripted {
-            return script.admit(request).await;
+            return script.admit(request).await.into();
         }
-        let decision = request.context.permissions.decide(&request.ruled());
-        match decision.effect {
+        let BeforeTool {
+            arguments,
+            decision: said,
+            reason,
+            context,
+        } = self.ask_hooks(&request).await;
+        if said == Some(ToolDecision::Deny) {
+            let mut refusal = CallRefusal::denied(request.name, reason.as_deref());
+            if let Some(context) = context {
+                join(&mut refusal.text, &context);
+            }
+            return Verdict::Refuse(refusal).into();
+        }
+        let asked = GateRequest {
+            arguments: arguments.as_ref().unwrap_or(request.arguments),
+            ..request
+        };
+        let permissions = &request.context.permissions;
+        let mut decision = permissions.decide(&asked.ruled());
+        // A hook that allows a call does not beat a rule.
+        if said == Some(ToolDecision::Ask) && decision.effect == Effect::Allow {
+            decision = RuleDecision {
+                effect: Effect::Ask,
+                rule: None,
+                reason,
+                position: None,
+                ..decision
+            };
+        }
+        let verdict = match decision.effect {
             Effect::Allow => Verdict::Run,
             Effect::Deny => {
                 let reason = decision.reason.as_deref();
-                Verdict::Refuse(CallRefusal::denied(request.name, reason))
+                return Verdict::Refuse(CallRefusal::denied(request.name, reason)).into();
             }
             Effect::Ask => {
-                let context = request.context;
-                let (approvals, permissions) = (&context.approvals, &context.permissions);
-                let verdict = approvals.verdict(&request, permissions, decision, self.lifetime);
-                self.check_edited(&request, verdict)
+                let approvals = &request.context.approvals;
+                let verdict = approvals.verdict(&asked, permissions, decision, self.lifetime);
+                self.check_edited(&asked, verdict)
             }
+        };
+        Admission {
+            verdict,
+            arguments,
+            context,
         }
     }
 

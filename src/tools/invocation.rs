@@ -5,12 +5,14 @@ use std::sync::Arc;
 use ::http::HeaderMap;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::cited_sources::CitedSources;
 use super::gate::{Approvals, TurnPermissions};
 use super::incoming::IncomingResults;
 use super::python::EarlierCode;
-use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
+use crate::hooks::{HookRecord, HookedTurn};
+use crate::ids::{Owner, RequestId, RunId, SessionId, WorkspaceId};
 use crate::sandbox::WorkFile;
 
 /// One call, ready to run.
@@ -35,6 +37,8 @@ pub struct CallContext {
     pub session_id: Option<SessionId>,
     /// The client's request.
     pub request_id: RequestId,
+    /// The run.
+    pub run_id: RunId,
     /// The round, from 0.
     pub round: u32,
     /// The model that asked for the call.
@@ -57,8 +61,26 @@ pub struct CallContext {
     pub permissions: TurnPermissions,
     /// The questions of the conversation about which a person decides.
     pub approvals: Arc<Approvals>,
+    /// What hooks have done in the turn.
+    pub hook_record: HookRecord,
     /// Bounds the large results that the batch receives at the same time.
     pub incoming: IncomingResults,
+}
+
+impl CallContext {
+    /// What hooks are told of the turn. They are not waited for after the deadline.
+    pub(super) fn hooked(&self, deadline: Option<Instant>) -> HookedTurn<'_> {
+        HookedTurn {
+            session_id: self.session_id.as_ref(),
+            owner: &self.owner,
+            request_id: &self.request_id,
+            run_id: &self.run_id,
+            round: self.round,
+            model: &self.model,
+            deadline,
+            record: &self.hook_record,
+        }
+    }
 }
 
 /// Live output of a running tool.
@@ -100,6 +122,7 @@ impl CallContext {
         Self {
             session_id: None,
             request_id: RequestId::fresh(),
+            run_id: RunId::fresh(),
             round: 0,
             model: "m".to_owned(),
             user: None,
@@ -111,6 +134,7 @@ impl CallContext {
             sources: CitedSources::default(),
             permissions: TurnPermissions::default(),
             approvals: Arc::default(),
+            hook_record: HookRecord::default(),
             incoming: IncomingResults::default(),
         }
     }

@@ -20,11 +20,11 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use self::request::{PreparedCall, Signer};
+use self::request::PreparedCall;
 use self::retry::{AttemptError, RetryCondition, RetryDelays, WebhookError};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 use super::{Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
-use crate::net::{ClientOptions, HttpClient};
+use crate::net::{ClientOptions, HttpClient, SigningKey};
 use crate::openai::tool::ToolDefinition;
 
 pub use self::request::WebhookCall;
@@ -47,7 +47,7 @@ pub struct Endpoint {
     method: Method,
     /// The headers of every call, those from the configuration included.
     headers: HeaderMap,
-    signer: Option<Signer>,
+    signer: Option<SigningKey>,
     max_answer_bytes: usize,
     max_retries: u32,
     policy: ToolPolicy,
@@ -140,12 +140,14 @@ impl Endpoint {
         if !methods.contains(&settings.method) {
             return Err(EndpointError::Method(settings.method.clone()));
         }
+        let signer = settings.secret.as_ref();
+        let signer = signer.map(|secret| SigningKey::new(secret).ok_or(EndpointError::Secret));
         Ok(Self {
             client: client.clone(),
             url: url.clone(),
             method: settings.method.clone(),
             headers: request::base_headers(&settings.method, &settings.headers),
-            signer: settings.secret.as_ref().map(Signer::new).transpose()?,
+            signer: signer.transpose()?,
             max_answer_bytes: settings.max_answer_bytes,
             max_retries: settings.max_retries,
             policy,

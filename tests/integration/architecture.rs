@@ -29,21 +29,23 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("upstream", &["openai", "ids", "net", "parted", "sse"]),
     ("sandbox", &["blobs", "quota", "ids"]),
     ("web", &["quota", "ids", "net", "ranking", "sandbox"]),
+    ("hooks", &["ids", "net", "openai"]),
     (
         "tools",
         &[
-            "openai", "quota", "ids", "media", "net", "ranking", "rules", "sandbox", "sse", "web",
+            "hooks", "ids", "media", "net", "openai", "quota", "ranking", "redact", "rules",
+            "sandbox", "sse", "web",
         ],
     ),
     ("store", &["quota", "openai", "ids", "parted", "polling"]),
     ("session", &["blobs", "openai", "ids", "media", "store"]),
     // Reads the counts and the enums that are label values; the modules that own them do not know of metrics.
-    ("metrics", &["sandbox", "tools", "web"]),
+    ("metrics", &["hooks", "sandbox", "tools", "web"]),
     (
         "agent",
         &[
-            "blobs", "openai", "ids", "upstream", "tools", "session", "metrics", "parted",
-            "polling", "redact", "rules", "web",
+            "blobs", "hooks", "ids", "metrics", "openai", "parted", "polling", "redact", "rules",
+            "session", "tools", "upstream", "web",
         ],
     ),
     (
@@ -81,6 +83,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "agent",
             "cluster",
+            "hooks",
             "http",
             "upstream",
             "tools",
@@ -97,8 +100,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "agent", "cluster", "config", "http", "ids", "metrics", "redact", "rules", "runs",
-            "sandbox", "session", "store", "tools", "upstream", "web",
+            "agent", "cluster", "config", "hooks", "http", "ids", "metrics", "redact", "rules",
+            "runs", "sandbox", "session", "store", "tools", "upstream", "web",
         ],
     ),
     (
@@ -265,7 +268,7 @@ fn settings_are_all_that_config_takes_from_the_parts() {
     {
         let code = without_tests(&code);
         for part in [
-            "agent", "cluster", "http", "upstream", "tools", "sandbox", "session",
+            "agent", "cluster", "hooks", "http", "upstream", "tools", "sandbox", "session",
         ] {
             for name in names_after(&code, &format!("crate::{part}::")) {
                 if !CONFIG_MAY_NAME.contains(&name.as_str()) {

@@ -36,6 +36,7 @@ mod forward;
 mod front_ends;
 mod golden;
 mod growth;
+mod hooks;
 mod images;
 mod key_reload;
 mod lifecycle;

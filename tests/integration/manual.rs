@@ -6,13 +6,14 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../README.md");
 /// A reader's patience.
 const MOST_README_LINES: usize = 220;
-const SUBJECTS: [&str; 17] = [
+const SUBJECTS: [&str; 18] = [
     "api",
     "responses",
     "tools",
     "permissions",
     "approvals",
     "mcp",
+    "hooks",
     "sandbox",
     "search",
     "sessions",

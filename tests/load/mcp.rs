@@ -18,7 +18,8 @@ use axum::{Json, Router, http::StatusCode, response::IntoResponse, routing::post
 use futures_util::StreamExt;
 use loopwright::{
     config::{Config, cli::ServeFlags},
-    ids::{Owner, RequestId, WorkspaceId},
+    hooks::HookRecord,
+    ids::{Owner, RequestId, RunId, WorkspaceId},
     tools::{
         CallContext, IncomingResults, SharedTool, ToolStatus,
         batch::{BatchCall, BatchEvent, BatchLimits, run},
@@ -270,6 +271,7 @@ fn context() -> Arc<CallContext> {
     Arc::new(CallContext {
         session_id: None,
         request_id: RequestId::fresh(),
+        run_id: RunId::fresh(),
         round: 0,
         model: "load".to_owned(),
         user: None,
@@ -281,6 +283,7 @@ fn context() -> Arc<CallContext> {
         sources: CitedSources::default(),
         permissions: TurnPermissions::default(),
         approvals: Arc::default(),
+        hook_record: HookRecord::default(),
         incoming: IncomingResults::default(),
     })
 }

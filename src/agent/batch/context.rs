@@ -11,7 +11,8 @@ use super::super::parked::TurnState;
 use super::super::turn::TurnRequest;
 use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
-use crate::ids::SessionId;
+use crate::hooks::HookRecord;
+use crate::ids::{RunId, SessionId};
 use crate::tools::batch::BatchLimits;
 use crate::tools::{CallContext, IncomingResults};
 
@@ -47,17 +48,27 @@ pub(in super::super) struct BatchContext {
     pub(super) was_shown: bool,
 }
 
+/// The run that a batch belongs to.
+#[derive(Debug)]
+pub(in super::super) struct BatchRun {
+    pub(in super::super) id: RunId,
+    /// The session, if it is stored.
+    pub(in super::super) session_id: Option<SessionId>,
+    pub(in super::super) hook_record: HookRecord,
+}
+
 impl BatchContext {
     pub(in super::super) fn new(
         services: &Arc<ToolServices>,
         request: &TurnRequest,
-        session_id: Option<SessionId>,
+        run: BatchRun,
         turn_env: &TurnEnv,
         turn: &TurnState,
     ) -> Self {
         let call = CallContext {
-            session_id,
+            session_id: run.session_id,
             request_id: request.caller.request_id.clone(),
+            run_id: run.id,
             round: turn.machine.round(),
             model: request.model.clone(),
             user: request.user.clone(),
@@ -69,6 +80,7 @@ impl BatchContext {
             sources: turn_env.sources().clone(),
             permissions: turn.permissions.clone(),
             approvals: turn.approvals.clone(),
+            hook_record: run.hook_record,
             incoming: IncomingResults::default(),
         };
         Self {

@@ -1,7 +1,7 @@
 //! The batch of a round: its calls are stored, run, and answered in the conversation.
 
 use super::super::AgentError;
-use super::super::batch::{Batch, BatchContext, BatchOutcome, BatchStage};
+use super::super::batch::{Batch, BatchContext, BatchOutcome, BatchRun, BatchStage};
 use super::super::call::Call;
 use super::super::contents::NamedContents;
 use super::super::event::{AgentEvent, RoundCall};
@@ -50,12 +50,16 @@ impl Run {
         open: OpenBatch,
         stage: BatchStage,
     ) {
-        let session_id = self.session_id().cloned();
+        let run = BatchRun {
+            id: self.control.run().clone(),
+            session_id: self.session_id().cloned(),
+            hook_record: self.hook_record.clone(),
+        };
         let most = self.turn.limits.max_duration;
         let context = BatchContext::new(
             &self.parts.tools,
             &self.request,
-            session_id,
+            run,
             &self.turn_env,
             &self.turn,
         )
@@ -103,11 +107,16 @@ impl Run {
     }
 
     /// Ends the batch: adds its results to the messages, and continues the loop or ends the turn. A batch with calls that wait
-    /// for a decision is kept for later.
+    /// for a decision is kept for later. Where a hook ends the turn, nothing waits.
     pub(super) async fn end_batch(&mut self) -> Result<(), AgentError> {
         let Phase::Batch(mut batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());
         };
+        let ended_by_hook = self.hook_record.take_end();
+        if ended_by_hook.is_some() {
+            batch.cancel();
+            self.ready.extend(batch.take_events());
+        }
         if batch.open().waits() {
             if self.keep_batch(&mut batch).await {
                 self.queue_events(batch.take_buffered());
@@ -135,6 +144,11 @@ impl Run {
             }
         };
         self.prompt.push_round(round, images);
+        if let Some(text) = ended_by_hook {
+            self.push(finished.messages);
+            self.push_follow().await;
+            return self.end_by_hook(text).await;
+        }
         let next = match next {
             // The user has said something since.
             AfterBatch::Finish(_) if !self.follow.is_empty() => AfterBatch::Continue,

@@ -140,6 +140,7 @@ impl Run {
         };
         self.report_round_end(None);
         self.note_missing_files(reason);
+        self.note_failed_hooks();
         self.annotate();
         let finish_reason = finish_reason(reason, self.finish_reason);
         let outcome = Outcome {

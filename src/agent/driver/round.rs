@@ -9,13 +9,11 @@ use super::super::model_call::{ActiveModelCall, ModelAnswer, ModelCallContext};
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::token_estimate::estimate_input;
-use super::super::transcript;
 use super::super::{AgentError, InputTokens};
 use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::polling::block_in_place_if;
-use crate::session::StoredMessage;
 use crate::upstream::assemble::ModelReply;
 use crate::upstream::learned::LearnedQuirk;
 use crate::upstream::retry::is_too_long;
@@ -65,6 +63,9 @@ impl Run {
             self.request.tools.follow(&sources);
         }
         let opened = loop {
+            if !Box::pin(self.ask_before_model()).await? {
+                return Ok(());
+            }
             let call = self.model_call(offer, output_left);
             let waiting_since = Instant::now();
             let mut context = ModelCallContext {
@@ -203,11 +204,8 @@ impl Run {
                 self.finish_unanswered(reason, reply, buffered).await
             }
             AfterModelCall::Finish(reason) => {
-                buffered.extend(of_message);
-                self.queue_events(buffered);
-                let end = vec![StoredMessage::visible(transcript::assistant(&reply, &[]))];
-                self.answer_text.end_round(&reply.text);
-                self.finish(reason, end).await
+                self.finish_answered(reason, &reply, buffered, of_message)
+                    .await
             }
             AfterModelCall::Abandon(reason) => {
                 self.queue_events(buffered);

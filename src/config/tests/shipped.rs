@@ -80,6 +80,9 @@ fn the_examples_of_the_shipped_file_are_valid() {
         config.tools.http_tools[0].parameters_json,
         r#"{"properties":{"number":{"minimum":1,"type":"integer"}},"required":["number"],"type":"object"}"#
     );
+    let hook = &config.hooks.hooks[0];
+    assert!(hook.service.headers["authorization"].is_sensitive());
+    assert!(hook.service.secret.is_some());
     let names: Vec<_> = config
         .http
         .api_keys
@@ -112,6 +115,7 @@ fn the_shipped_file_shows_every_key() {
         "[[permissions]]",
         "[mcp_servers.files]",
         "[mcp_requests]",
+        "[[hooks]]",
         "[file_urls]",
         "[[api_keys]]",
     ] {
@@ -136,6 +140,7 @@ fn the_shipped_file_shows_every_key() {
                 "tools",
                 "mcp_servers",
                 "mcp_requests",
+                "hooks",
                 "file_urls",
                 "api_keys",
                 "permissions",
@@ -156,6 +161,8 @@ const OTHER_THAN_DEFAULT: &[&str] = &[
     "dispatch_headers",
     "permissions",
     "file_urls.hosts",
+    "hooks[0].tools",
+    "hooks[0].url",
     "mcp_requests.hosts",
     "search.pages.user_agent",
     "search.providers",
@@ -181,7 +188,8 @@ fn every_example_of_the_shipped_file_is_the_default() {
     let examples = table(&without_short_forms(&shipped_examples()));
     let defaults = table(
         "[sandbox]\n[search]\n[[upstreams]]\nname = \"u\"\nbase_url = \"http://u\"\n\
-         [[tools]]\nname = \"t\"\ndescription = \"d\"\nurl = \"http://t\"\n[mcp_servers.files]",
+         [[tools]]\nname = \"t\"\ndescription = \"d\"\nurl = \"http://t\"\n[mcp_servers.files]\n\
+         [[hooks]]\non = \"before_tool\"\nurl = \"http://h\"",
     );
     let mut compared = 0;
     compare(&defaults, &examples, "", &mut compared);

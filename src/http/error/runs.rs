@@ -5,6 +5,17 @@ use http::StatusCode;
 use super::{ApiError, RETRY_AFTER_SECONDS};
 
 impl ApiError {
+    /// 502 for a turn whose model may not be called, because a hook failed that has to agree.
+    pub(super) fn hook_failed() -> Self {
+        let message = "a hook of the server has to agree to the model call, and it could not be asked; try again later";
+        Self::new(
+            StatusCode::BAD_GATEWAY,
+            "server_error",
+            Some("hook_failed"),
+            message,
+        )
+    }
+
     /// 400 for a response that cannot be continued.
     pub(in crate::http) fn no_previous_response() -> Self {
         let message =

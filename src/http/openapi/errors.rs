@@ -210,6 +210,11 @@ pub(super) const ORIGIN: &[ErrorCase] = &[error(
 /// Of a turn.
 pub(super) const TURN: &[ErrorCase] = &[
     error(
+        502,
+        "hook_failed",
+        "a hook of the server has to agree to the model call, and it could not be asked",
+    ),
+    error(
         410,
         "answer_expired",
         "the answer to the `idempotency-key` is no longer kept",

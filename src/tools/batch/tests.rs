@@ -130,7 +130,7 @@ async fn outcome(calls: Vec<BatchCall>, limits: BatchLimits) -> Vec<(usize, Stri
 fn shown(event: BatchEvent) -> (usize, String) {
     match event {
         BatchEvent::Starting { index, .. } => (index, "starts".to_owned()),
-        BatchEvent::Waiting { index, wait } => (index, format!("waits for {}", wait.id)),
+        BatchEvent::Waiting { index, wait, .. } => (index, format!("waits for {}", wait.id)),
         BatchEvent::Refused { index, refusal } => {
             let (status, text) = (refusal.status.as_str(), refusal.text);
             (index, format!("{status}: {text}"))

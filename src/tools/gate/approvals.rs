@@ -155,6 +155,16 @@ impl Approvals {
         self
     }
 
+    /// Whether a person was asked about this very call.
+    pub(super) fn knows(&self, request: &GateRequest<'_>) -> bool {
+        let mut of_call = self
+            .0
+            .iter()
+            .filter(|asked| asked.call_id == request.call_id && asked.tool == request.name);
+        let digest = || digest(request.arguments);
+        of_call.any(|asked| asked.wait.digest == digest())
+    }
+
     /// The verdict about a call of which the rules say that a person decides.
     pub(super) fn verdict(
         &self,

@@ -1,7 +1,6 @@
 //! Builds the HTTP request of a call: body or query, headers, signature.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::time::Duration;
 
 use ::http::header::{
@@ -12,16 +11,14 @@ use ::http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use bytes::Bytes;
 use rand::RngExt;
 use schemars::JsonSchema;
-use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use standardwebhooks::Webhook;
 use url::{Url, form_urlencoded};
 
+use super::Endpoint;
 use super::retry::{AttemptError, WebhookError};
-use super::{Endpoint, EndpointError};
 use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id, shown};
-use crate::net::{RequestBody, sign};
+use crate::net::RequestBody;
 use crate::tools::{ToolError, ToolInvocation};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -40,9 +37,6 @@ pub(super) struct PreparedCall {
     headers: HeaderMap,
     delivery_id: String,
 }
-
-/// Signs requests as Standard Webhooks specifies.
-pub(super) struct Signer(Webhook);
 
 /// The body of a call.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -127,7 +121,8 @@ impl PreparedCall {
         let mut headers = self.headers.clone();
         if let Some(signer) = &endpoint.signer {
             let body = self.body.as_deref().unwrap_or_default();
-            sign(&signer.0, &self.delivery_id, body, &mut headers).ok_or(WebhookError::Unsigned)?;
+            let signed = signer.sign(&self.delivery_id, body, &mut headers);
+            signed.ok_or(WebhookError::Unsigned)?;
         }
         let body = self.body.clone().map(RequestBody::from);
         let mut request = Request::new(body.unwrap_or_default());
@@ -135,28 +130,6 @@ impl PreparedCall {
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = headers;
         Ok(request)
-    }
-}
-
-impl Signer {
-    /// Parses a secret.
-    ///
-    /// # Errors
-    /// When the secret does not have the form that Standard Webhooks specifies, or its key is empty.
-    pub(super) fn new(secret: &SecretString) -> Result<Self, EndpointError> {
-        let text = secret.expose_secret();
-        // The library accepts an empty key, but its signatures can be forged.
-        if matches!(text, "" | "whsec_") {
-            return Err(EndpointError::Secret);
-        }
-        let webhook = Webhook::new(text).map_err(|_| EndpointError::Secret)?;
-        Ok(Self(webhook))
-    }
-}
-
-impl fmt::Debug for Signer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Signer")
     }
 }
 

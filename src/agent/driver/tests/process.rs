@@ -23,6 +23,7 @@ use crate::agent::turn::{Caller, TurnRecord, TurnRequest};
 use crate::agent::{Agent, AgentParts, ToolServices};
 use crate::blobs::settings::BlobLocation;
 use crate::chat::decode::{Decision, decode};
+use crate::hooks::Hooks;
 use crate::ids::{Owner, RequestId, RunId, SessionId};
 use crate::metrics::Metrics;
 use crate::openai::ending::AnswerEnd;
@@ -346,6 +347,7 @@ fn parts(
         sessions,
         downloads: FileDownloads::new(&no_downloads).unwrap(),
         tools: Arc::new(tools),
+        hooks: Hooks::default(),
         metrics,
         tasks,
     }
