@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::hooks::{HookSetupError, Hooks};
 use crate::http::{AppState, Services, server};
 use crate::metrics::Metrics;
+use crate::redact::Redactor;
 use crate::runs::Runs;
 use crate::sandbox::compute::ComputeError;
 use crate::sandbox::settings::Settings as SandboxSettings;
@@ -33,7 +34,7 @@ use crate::session::Sessions;
 use crate::session::files::FileError;
 use crate::store::{Store, StoreError, StoreUrl};
 use crate::tools::configured::{self, ConfiguredToolsError};
-use crate::tools::gate::Gate;
+use crate::tools::gate::{DecisionCounter, Gate};
 use crate::tools::mcp::{McpServers, McpSetupError};
 use crate::tools::python::CodeExecution;
 use crate::tools::source::{Source, SourceList, Sources};
@@ -162,8 +163,8 @@ impl App {
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let hooks = Hooks::new(&config.hooks, metrics.clone())?;
-        let (timeout, redactor) = (config.agent.approval_timeout, config.redactor.clone());
-        let gate = Arc::new(Gate::new(timeout, hooks.clone(), redactor));
+        let timeout = config.agent.approval_timeout;
+        let gate = gate(timeout, &hooks, config.redactor.clone(), metrics.clone());
         let store = open_store(&config.session.store, &config.changes).await?;
         summary.log(code.as_ref(), &sources.snapshot());
         let (cluster, replica_listener) =
@@ -282,11 +283,12 @@ impl App {
         let looks = watch(self.state.router.clone());
         let draining = self.state.draining();
         self.tasks.spawn(draining.run_until_cancelled_owned(looks));
+        let metrics = self.state.metrics.clone();
         let stopped = async {
             tokio::select! {
                 () = shutdown => {}
                 () = expire(self.sessions.clone(), lifetimes) => {}
-                () = expire_waiting(self.sessions.clone(), runs) => {}
+                () = expire_waiting(self.sessions.clone(), runs, metrics) => {}
             }
         };
         if let Some(listener) = self.metrics_listener {
@@ -345,6 +347,18 @@ async fn start_sandbox(
 
 fn code_execution(sandbox: Option<&Sandbox>, by_default: bool) -> Option<CodeExecution> {
     sandbox.map(|sandbox| CodeExecution::new(sandbox.clone(), by_default))
+}
+
+/// What decides about calls.
+fn gate(
+    approval_timeout: Duration,
+    hooks: &Hooks,
+    redactor: Option<Redactor>,
+    metrics: Metrics,
+) -> Arc<Gate> {
+    let counter = DecisionCounter::new(move |effect, level| metrics.call_decided(effect, level));
+    let gate = Gate::new(approval_timeout, hooks.clone(), redactor);
+    Arc::new(gate.counted(counter))
 }
 
 /// The sources of loopwright's own tools.

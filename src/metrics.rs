@@ -4,6 +4,7 @@
 //! MCP servers list, of which there is a most. The names of models come from requests: only those that have answered become
 //! label values, up to a bound. Reads the counts and enums of other modules; none of those knows of it.
 
+mod decisions;
 mod figures;
 mod gauge;
 mod hooks;
@@ -30,6 +31,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 use crate::tools::ToolStatus;
 use crate::tools::repair::Repair;
+use decisions::DecisionMetrics;
 use figures::{CodeMetrics, McpMetrics, WebMetrics};
 pub use gauge::GaugeGuard;
 use hooks::HookMetrics;
@@ -84,6 +86,7 @@ struct Inner {
     web: WebMetrics,
     mcp: McpMetrics,
     hooks: HookMetrics,
+    decisions: DecisionMetrics,
     tools: Names,
     /// Tools that were not there at the start: those of MCP servers that came later or whose list has changed.
     learnt_tools: RwLock<Names>,
@@ -299,6 +302,7 @@ impl Inner {
             web: WebMetrics::new(&mut page),
             mcp: McpMetrics::new(&mut page),
             hooks: HookMetrics::new(&mut page),
+            decisions: DecisionMetrics::new(&mut page),
             registry: page.0,
             tools,
             learnt_tools: RwLock::default(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::metrics::Metrics;
 use crate::runs::Runs;
 use crate::session::Sessions;
 
@@ -11,12 +12,17 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 const WAITING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Forgets the unstored turns that nobody came back for, and with them their interpreters; and the logs of ended runs.
-pub(super) async fn expire_waiting(sessions: Sessions, runs: Runs) {
+/// Counts the approvals that wait.
+pub(super) async fn expire_waiting(sessions: Sessions, runs: Runs, metrics: Metrics) {
     let mut interval = tokio::time::interval(WAITING_INTERVAL);
     loop {
         interval.tick().await;
         sessions.store.expire_waiting();
         runs.expire();
+        match sessions.store.count_waiting_approvals().await {
+            Ok(waiting) => metrics.approvals_waiting(waiting),
+            Err(error) => tracing::warn!(%error, "the waiting approvals cannot be counted"),
+        }
     }
 }
 

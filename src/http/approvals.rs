@@ -151,6 +151,7 @@ pub(super) async fn decide(
         Decided::Already => Err(ApiError::approval_decided()),
         Decided::Now(approval) => {
             audit(&owner, &approval);
+            state.metrics.person_decided(word(&approval));
             state.agent.decided();
             let status = match is_running(&state, &approval).await? {
                 true => "resolved",
@@ -175,6 +176,14 @@ async fn is_running(state: &AppState, approval: &Approval) -> Result<bool, ApiEr
     Ok(record.is_some_and(|record| matches!(record.state, RunRecordState::RunningElsewhere)))
 }
 
+/// The word of a decision.
+fn word(approval: &Approval) -> &'static str {
+    match approval.state {
+        ApprovalState::Approved => "approve",
+        _ => "deny",
+    }
+}
+
 /// Writes who has decided about which call to the log.
 fn audit(by: &Owner, approval: &Approval) {
     let question = &approval.question;
@@ -188,10 +197,7 @@ fn audit(by: &Owner, approval: &Approval) {
         approval_id = question.id.as_str(),
         arguments = question.digest,
         edited = approval.edited.is_some(),
-        decision = match approval.state {
-            ApprovalState::Approved => "approve",
-            _ => "deny",
-        },
+        decision = word(approval),
         "a person has decided"
     );
 }

@@ -98,6 +98,17 @@ impl Store {
             .collect()
     }
 
+    /// How many can be decided, of all owners.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn count_waiting_approvals(&self) -> Result<u64, StoreError> {
+        let sql =
+            "SELECT count(*) FROM approvals WHERE state = 'waiting' AND expires_at > micros_1()";
+        let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
+        tx.one(sql, values![]).await?.unsigned(0)
+    }
+
     /// One of an owner, or of any.
     ///
     /// # Errors

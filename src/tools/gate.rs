@@ -9,6 +9,7 @@
 //! it is decided.
 
 mod approvals;
+mod audit;
 mod hooked;
 mod permissions;
 
@@ -21,6 +22,8 @@ use self::approvals::Lifetime;
 pub use self::approvals::{
     Approvals, AskAnswer, AskedCall, DEFAULT_APPROVAL_TIMEOUT, GateWait, Grant,
 };
+use self::audit::DecidedBy;
+pub use self::audit::DecisionCounter;
 pub use self::hooked::PassedResult;
 pub use self::permissions::TurnPermissions;
 use super::repair::{Repaired, repair_arguments};
@@ -45,6 +48,7 @@ pub struct Gate {
     lifetime: Lifetime,
     /// Tells the turns that wait of decisions.
     decisions: Notify,
+    counter: DecisionCounter,
     #[cfg(test)]
     scripted: Option<tests::ScriptedGate>,
 }
@@ -213,6 +217,12 @@ impl Gate {
         }
     }
 
+    /// The same gate, which counts its decisions.
+    #[must_use]
+    pub fn counted(self, counter: DecisionCounter) -> Self {
+        Self { counter, ..self }
+    }
+
     /// Repairs the arguments of a call and validates them against the tool's schema.
     pub fn prepare(&self, tool: &dyn Tool, arguments: &str) -> Repaired {
         let schema = tool.definition().parameters.as_deref();
@@ -254,7 +264,9 @@ impl Gate {
             if let Some(context) = context {
                 join(&mut refusal.text, &context);
             }
-            return Verdict::Refuse(refusal).into();
+            let verdict = Verdict::Refuse(refusal);
+            self.counter.record(&request, DecidedBy::Hook, &verdict);
+            return verdict.into();
         }
         let asked = GateRequest {
             arguments: arguments.as_ref().unwrap_or(request.arguments),
@@ -276,14 +288,19 @@ impl Gate {
             Effect::Allow => Verdict::Run,
             Effect::Deny => {
                 let reason = decision.reason.as_deref();
-                return Verdict::Refuse(CallRefusal::denied(request.name, reason)).into();
+                Verdict::Refuse(CallRefusal::denied(request.name, reason))
             }
             Effect::Ask => {
                 let approvals = &request.context.approvals;
-                let verdict = approvals.verdict(&asked, permissions, decision, self.lifetime);
+                let verdict = approvals.verdict(&asked, permissions, &decision, self.lifetime);
                 self.check_edited(&asked, verdict)
             }
         };
+        let by = DecidedBy::Rules(&decision);
+        self.counter.record(&asked, by, &verdict);
+        if decision.effect == Effect::Deny {
+            return verdict.into();
+        }
         Admission {
             verdict,
             arguments,

@@ -345,3 +345,36 @@ async fn settings_that_cannot_be_used_end_the_start_and_name_the_key() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn decisions_are_counted_and_written_to_the_log() {
+    let rules = "[[permissions]]\ntool = 'charge'\nargument = '/eur'\nmatch = 'glob'\npatterns = ['9*']\neffect = 'deny'\n";
+    let upstream = calling("charge", json!({"eur": "99", "to": "secret account"})).await;
+    let hook = hook().await;
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .dispatch(&hook)
+        .toml(rules);
+    let app = app.start().await;
+    app.post_chat(ask_with("Pay", ["charge"]))
+        .await
+        .completion();
+    let page = app.get("/metrics").await.text();
+    let counted = "loopwright_permission_decisions_total{effect=\"deny\",level=\"server\"} 1";
+    assert!(page.contains(counted), "{page}");
+    let logs = app.logs();
+    let line = logs
+        .lines()
+        .find(|line| line.contains("a call was decided about"))
+        .unwrap();
+    for part in [
+        "audit",
+        "tool=\"charge\"",
+        "effect=\"deny\"",
+        "level=\"server\"",
+        "rule=0",
+    ] {
+        assert!(line.contains(part), "{line} {part}");
+    }
+    assert!(!logs.contains("secret account"));
+}

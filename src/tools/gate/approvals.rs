@@ -170,7 +170,7 @@ impl Approvals {
         &self,
         request: &GateRequest<'_>,
         permissions: &TurnPermissions,
-        decision: RuleDecision,
+        decision: &RuleDecision,
         lifetime: Lifetime,
     ) -> Verdict {
         let digest = digest(request.arguments);
@@ -183,7 +183,7 @@ impl Approvals {
         if let Some(asked) = self.0.iter().find(same_call) {
             return asked.verdict(source);
         }
-        let scope = permissions.scope(&decision, request.name, request.arguments, &digest);
+        let scope = permissions.scope(decision, request.name, request.arguments, &digest);
         let of_tool = self.0.iter().filter(|asked| asked.tool == request.name);
         let of_tool: Vec<&AskedCall> = of_tool.collect();
         if of_tool.iter().any(|asked| asked.grants(&scope)) {
@@ -197,8 +197,8 @@ impl Approvals {
         }
         Verdict::Wait(Box::new(GateWait {
             id: ApprovalId::fresh(),
-            reason: decision.reason,
-            rule: decision.rule,
+            reason: decision.reason.clone(),
+            rule: decision.rule.clone(),
             source,
             digest,
             scope,
@@ -263,7 +263,7 @@ impl TurnPermissions {
 }
 
 /// The digest of arguments: lower-case hexadecimal digits.
-fn digest(arguments: &Map<String, Value>) -> String {
+pub(super) fn digest(arguments: &Map<String, Value>) -> String {
     sha256(&serde_json::to_string(arguments).unwrap_or_default())
 }
 
