@@ -17,6 +17,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -34,6 +35,7 @@ use self::tour::Tour;
 use crate::app::{App, AppError};
 use crate::config::cli::ServeFlags;
 use crate::config::{Config, ConfigError, DemoConfig};
+use crate::rules::{Effect, RuleEntry, RuleSet};
 use crate::tools::settings::{EndpointSettings, HttpToolSettings};
 
 /// Longest call of the sample tool.
@@ -99,8 +101,9 @@ impl Demo {
             if cfg!(feature = "mcp") {
                 config.mcp.servers.push(mcp::settings());
             }
+            config.agent.permissions.rules = Arc::new(RuleSet::compile(rules(&tools))?);
             config.tools.http_tools = tools.iter().map(|tool| sample(tool, &tools_url)).collect();
-            Ok::<_, ConfigError>(config)
+            Ok::<_, anyhow::Error>(config)
         };
         let with_code = config(true)?;
         let work_directory = with_code.sandbox.as_ref();
@@ -206,6 +209,16 @@ fn serve_config(flags: &ServeFlags, settings: &DemoConfig) -> Result<Config, Con
     Ok(config)
 }
 
+/// The rules of the demo: a person is asked about calls that change something.
+fn rules(tools: &[SampleTool]) -> Vec<RuleEntry> {
+    let asking = tools.iter().filter(|tool| tool.changes);
+    let rule = |tool: &SampleTool| RuleEntry {
+        reason: Some("it costs money".to_owned()),
+        ..RuleEntry::of_tool(&tool.name, Effect::Ask)
+    };
+    asking.map(rule).collect()
+}
+
 fn sample(tool: &SampleTool, url: &Url) -> HttpToolSettings {
     HttpToolSettings {
         name: tool.name.clone(),
@@ -221,9 +234,9 @@ fn sample(tool: &SampleTool, url: &Url) -> HttpToolSettings {
             max_retries: 0,
         },
         sequential: false,
-        idempotent: true,
-        read_only: true,
-        destructive: false,
+        idempotent: !tool.changes,
+        read_only: !tool.changes,
+        destructive: tool.changes,
         open_world: false,
         repeatable: false,
     }

@@ -151,6 +151,9 @@ pub enum ToolSource {
 pub struct RemoteToolName {
     /// The label of the server.
     pub server: String,
+    /// Where the server is, as a digest; empty for one of the settings.
+    #[serde(default)]
+    pub place: String,
     /// The tool's name there.
     pub name: String,
 }

@@ -1,7 +1,5 @@
 //! The questions of a session, in the forms of the store and of the gate, and the sentence that tells of them.
 
-use serde_json::Value;
-
 use super::event::WaitingCall;
 use crate::ids::{ApprovalId, RunId};
 use crate::openai::message::{Message, Role};
@@ -26,13 +24,16 @@ fn asked(stored: Approval) -> AskedCall {
     };
     let answer = match stored.state {
         ApprovalState::Waiting => AskAnswer::Waiting,
-        ApprovalState::Approved => AskAnswer::Approved {
-            edited: stored.edited.and_then(|text| {
-                let value = serde_json::from_str::<Value>(&text).ok()?;
-                value.as_object().cloned()
-            }),
-            grant: stored.remember.map(grant),
-        },
+        ApprovalState::Approved => {
+            let edited = stored.edited.as_deref();
+            match edited.map(serde_json::from_str).transpose() {
+                Ok(edited) => AskAnswer::Approved {
+                    edited,
+                    grant: stored.remember.map(grant),
+                },
+                Err(_) => AskAnswer::Denied { message: None },
+            }
+        }
         ApprovalState::Denied => AskAnswer::Denied {
             message: stored.message,
         },

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
+use serde_json::{Map, Value};
 
 use super::call::{Call, CallAnswer, CallState, Started};
 use super::event::{AgentEvent, Notice, ToolCallRecord, WaitingCall};
@@ -204,8 +205,14 @@ impl Batch {
         let CallState::Waiting(wait) = &call.state else {
             return None;
         };
+        let mut of = calling(&self.context, call);
+        // As the tool would get them: of a member that is there twice, the last one counts.
+        let arguments = serde_json::from_str::<Map<String, Value>>(&of.arguments);
+        if let Ok(arguments) = arguments.and_then(|arguments| serde_json::to_string(&arguments)) {
+            of.arguments = arguments;
+        }
         Some(WaitingCall {
-            of: calling(&self.context, call),
+            of,
             wait: (**wait).clone(),
         })
     }
@@ -325,12 +332,19 @@ impl Batch {
     /// Records the answer to a call that does not run.
     fn refused(&mut self, index: usize, refusal: &CallRefusal) {
         let most = self.context.services.max_result_chars;
+        // A hook or a person may have written it.
+        let mut output = ToolOutput {
+            content: refusal.text.clone(),
+            ..ToolOutput::default()
+        };
+        self.hide_secrets(&mut output);
+        let short = cap_result(&output.content, most);
+        if short.len() < output.content.len() {
+            output.content = short.into_owned();
+        }
         let result = ToolResult {
             status: refusal.status,
-            output: ToolOutput {
-                content: cap_result(&refusal.text, most).into_owned(),
-                ..ToolOutput::default()
-            },
+            output,
             duration: Duration::ZERO,
             changed_arguments: None,
         };

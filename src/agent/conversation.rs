@@ -297,6 +297,15 @@ impl Conversation {
             let turn = TurnChange::Keep { turn, questions };
             return self.write_ahead(message, turn).await;
         }
+        if self.run.is_some() {
+            // The first write of a run names it.
+            let lease = lease.clone();
+            self.unsaved.turn = TurnChange::Keep { turn, questions };
+            self.keeps_turn = true;
+            let change = self.take_change();
+            let written = self.sessions.write(&lease, change).await;
+            return self.note_write(written);
+        }
         self.keeps_turn = true;
         let store = &self.sessions.store;
         let kept = store.keep_turn(lease.fence(), &turn, &questions).await;

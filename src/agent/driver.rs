@@ -85,7 +85,7 @@ pub struct Run {
     /// The calls that wait for a person's decision.
     waiting: Vec<WaitingCall>,
     /// Messages of the request that follow the batch of a turn that goes on.
-    follow: Vec<Message>,
+    follow: FollowUp,
     span: Span,
     /// Time spent in earlier calls of [`Self::next`], waits included.
     spent: Duration,
@@ -95,6 +95,15 @@ pub struct Run {
     counted: bool,
     /// Another run may write to the session now.
     lease_lost: bool,
+}
+
+/// Messages that follow the batch of a turn that goes on.
+#[derive(Debug, Default)]
+struct FollowUp {
+    /// As the history has them.
+    stored: Vec<Message>,
+    /// As the model gets them.
+    sent: Vec<Message>,
 }
 
 /// Resolves when the turn is aborted.
@@ -140,8 +149,9 @@ impl Run {
             Some(instructions) => messages::with_instructions(instructions, history),
             None => history,
         };
-        let resolved = resolve_files(context.inputs, &request, conversation.as_mut(), history);
-        let (mut history, inputs) = resolved.await?;
+        let messages = (history, follow);
+        let resolved = resolve_files(context.inputs, &request, conversation.as_mut(), messages);
+        let (mut history, follow, inputs) = resolved.await?;
         let room = TurnBytes::new(parts.settings.max_turn_bytes);
         let files = &parts.sessions.files;
         let contents = NamedContents::of_history(files, &request, &mut history, room).await;
@@ -366,14 +376,16 @@ fn restore_found(tools: &ToolSet, history: &[Message]) {
     }
 }
 
-/// The history for the model, and the input files of the turn. The session uses those that the request names once the turn
+/// The history for the model, the messages that follow a batch, and the input files of the turn. The session uses those that the request names once the turn
 /// is written.
 async fn resolve_files(
     inputs: InputFiles<'_>,
     request: &TurnRequest,
     mut conversation: Option<&mut Conversation>,
-    history: Vec<Message>,
-) -> Result<(Vec<Message>, Inputs), AgentError> {
+    (history, follow): (Vec<Message>, Vec<Message>),
+) -> Result<(Vec<Message>, FollowUp, Inputs), AgentError> {
+    let before = history.len();
+    let history = [history, follow.clone()].concat();
     let session = conversation.as_deref().and_then(Conversation::session_id);
     let files = InputFiles { session, ..inputs };
     let runs_code = request.tools.runs_code();
@@ -385,7 +397,12 @@ async fn resolve_files(
             conversation.discard().await;
         }
     }
-    resolved
+    let (mut history, inputs) = resolved?;
+    let follow = FollowUp {
+        sent: history.split_off(before),
+        stored: follow,
+    };
+    Ok((history, follow, inputs))
 }
 
 fn buffer_mode(request: &TurnRequest) -> BufferMode {

@@ -63,6 +63,7 @@ fn hook(
     if let Some(problem) = refused {
         return Err(checks.error(&format!("{table}.tools"), problem));
     }
+    checks.secrets.add_parts(&section.url.0);
     let (secret_env, secret_file) = (&section.secret_env, &section.secret_file);
     Ok(HookSettings {
         on: section.on,

@@ -20,6 +20,9 @@ pub(super) struct SampleTool {
     pub(super) description: String,
     pub(super) parameters: Box<RawValue>,
     argument: String,
+    /// Whether calls change something. A person is asked about them.
+    #[serde(default)]
+    pub(super) changes: bool,
     answers: BTreeMap<String, Value>,
 }
 

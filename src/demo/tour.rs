@@ -39,6 +39,9 @@ pub(super) struct TourRequest {
     /// Whether it needs code execution.
     #[serde(default)]
     code: bool,
+    /// Whether a person then approves what waits.
+    #[serde(default)]
+    approve: bool,
     /// The body as it is sent.
     pub(super) request: Box<RawValue>,
 }
@@ -85,6 +88,11 @@ impl Tour {
             writeln!(out, "\n[{number}] {}", stop.title)?;
             let shown = ask(&client, base, stop.request.get()).await?;
             writeln!(out, "{}", shown.lines.join("\n"))?;
+            if stop.approve {
+                for line in approve(&client, base).await? {
+                    writeln!(out, "{line}")?;
+                }
+            }
         }
         writeln!(out, "\nStill serving at {base}/v1 until Ctrl-C. Try:\n")?;
         let curl =
@@ -101,6 +109,31 @@ impl Tour {
     }
 }
 
+/// Approves every call that waits, and says how.
+async fn approve(client: &Client, base: &str) -> anyhow::Result<Vec<String>> {
+    const YES: &str = r#"{"decision":"approve"}"#;
+    let approvals = format!("{base}/v1/agent/approvals");
+    let listed = client.get(&approvals).send().await?.error_for_status()?;
+    let listed: Value = serde_json::from_str(&listed.text().await?)?;
+    let mut shown = AnswerPrinter::default();
+    for approval in list(&listed["data"]) {
+        let url = format!("{approvals}/{}", text(approval, "approval_id"));
+        let request = client.post(&url).header("content-type", "application/json");
+        let decided = request.body(YES).send().await?.error_for_status()?;
+        shown.line(
+            "waits",
+            &format!("{} {}", text(approval, "tool"), approval["arguments"]),
+        );
+        shown.line(
+            "person",
+            &format!("curl {url} -H 'content-type: application/json' -d '{YES}'"),
+        );
+        shown.line("", &decided.text().await?);
+    }
+    ensure!(!shown.lines.is_empty(), "no call of the demo waits");
+    Ok(shown.lines)
+}
+
 async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<AnswerPrinter> {
     let request = client.post(format!("{base}/v1/chat/completions"));
     let request = request.header("content-type", "application/json");
@@ -114,7 +147,9 @@ async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<AnswerPr
     );
     let mut shown = AnswerPrinter::default();
     let request: Value = serde_json::from_str(body)?;
-    shown.line("user", text(&request["messages"][0], "content"));
+    if let Some(message) = request["messages"].get(0) {
+        shown.line("user", text(message, "content"));
+    }
     // An answer in one piece is one line, too.
     let data = answer
         .lines()

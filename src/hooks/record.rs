@@ -38,6 +38,7 @@ struct Recorded {
     failures: Vec<FailedHook>,
     /// The text with which a hook ends the turn.
     end: Option<String>,
+    has_ended: bool,
 }
 
 /// A hook that failed without an effect.
@@ -68,7 +69,14 @@ impl HookRecord {
 
     /// A hook ends the turn with a text. The first one counts.
     pub(super) fn end_turn(&self, text: String) {
-        self.0.lock().end.get_or_insert(text);
+        let mut recorded = self.0.lock();
+        recorded.end.get_or_insert(text);
+        recorded.has_ended = true;
+    }
+
+    /// Whether a hook ends the turn: no call starts any more.
+    pub fn has_ended(&self) -> bool {
+        self.0.lock().has_ended
     }
 
     /// The text with which a hook ends the turn. It is told once.

@@ -140,6 +140,8 @@ pub(super) async fn decide(
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
     let asked = AskedDecision::read(&bytes)?;
     if found.state != ApprovalState::Waiting {
+        // Whoever made the decision may have gone before the turn was told.
+        state.agent.decided();
         return Err(ApiError::approval_decided());
     }
     let decision = asked.checked(&state, &found)?;
@@ -148,7 +150,10 @@ pub(super) async fn decide(
         .await?;
     match decided {
         Decided::NotFound => Err(unknown()),
-        Decided::Already => Err(ApiError::approval_decided()),
+        Decided::Already => {
+            state.agent.decided();
+            Err(ApiError::approval_decided())
+        }
         Decided::Now(approval) => {
             audit(&owner, &approval);
             state.metrics.person_decided(word(&approval));
@@ -165,7 +170,8 @@ pub(super) async fn decide(
 /// Whether the run that asked still runs, here or in another process.
 async fn is_running(state: &AppState, approval: &Approval) -> Result<bool, ApiError> {
     let run = &approval.question.run;
-    if state.runs.status(&approval.owner, run).is_some() {
+    let of_session = state.runs.of_session(&approval.owner, &approval.session);
+    if of_session.is_some() {
         return Ok(true);
     }
     let store = &state.sessions.store;

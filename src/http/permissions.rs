@@ -56,6 +56,11 @@ pub(super) async fn explain(
             ..RequestError::field("tool", problem)
         })
     })?;
+    let permissions = of_owner(&state, &owner);
+    let classes = tool.policy().classes();
+    if let Some(decision) = permissions.denies_whatever(&name, classes) {
+        return Ok(Json(decision).into_response());
+    }
     let text = Value::Object(arguments.unwrap_or_default()).to_string();
     // A turn decides about the arguments as they are repaired, and not about any that cannot be used.
     let Repaired { arguments, .. } = state.agent.gate().prepare(&*tool, &text);
@@ -63,10 +68,9 @@ pub(super) async fn explain(
     let call = RuledCall {
         call_id: "",
         tool: &name,
-        classes: tool.policy().classes(),
+        classes,
         arguments: &arguments,
     };
-    let permissions = of_owner(&state, &owner);
     let decision = permissions.decide(&call, &mut CallCounts::default());
     Ok(Json(decision).into_response())
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::command::SplitLines;
 use super::compile::CompiledRule;
-use super::{CallCounts, Effect, RuleSet, ToolClasses};
+use super::{CallCounts, Effect, RuleEntry, RuleSet, ToolClasses};
 
 /// Whose rules a level holds. The highest comes first.
 #[derive(
@@ -162,6 +162,35 @@ impl Permissions {
             .map(|level| level.denial_whatever(tool, classes));
         let decision = self.strictest(said);
         (decision.effect == Effect::Deny).then_some(decision)
+    }
+
+    /// What asks about a call: the entries of all rules that do, and the values of their arguments if they compare one. A level
+    /// whose word asks has no entry.
+    pub fn asking<'a>(
+        &self,
+        call: &RuledCall<'a>,
+        counts: &mut CallCounts,
+    ) -> Vec<(Option<&RuleEntry>, Option<&'a Value>)> {
+        let mut lines = SplitLines::default();
+        let mut asking = Vec::new();
+        for (position, level) in self.levels.iter().enumerate() {
+            let said = level.say(position, call, counts, &mut lines);
+            if level.word == Some(Effect::Ask) && said == Some((Effect::Ask, None)) {
+                asking.push((None, None));
+            }
+            let rules = level.rules.rules().iter().zip(level.rules.entries());
+            for (index, (rule, entry)) in rules.enumerate() {
+                let asks = rule.effect == Effect::Ask
+                    && rule.concerns(call.tool, call.classes)
+                    && rule.holds(call.arguments, &mut lines)
+                    && (rule.from_call)
+                        .is_none_or(|from| counts.count(position, index, from, call.call_id));
+                if asks {
+                    asking.push((Some(entry), rule.value(call.arguments)));
+                }
+            }
+        }
+        asking
     }
 
     fn strictest(&self, said: impl Iterator<Item = Option<Said>>) -> RuleDecision {

@@ -1,5 +1,7 @@
 //! Hosts of URLs, and patterns over them.
 
+use std::net::Ipv4Addr;
+
 use globset::escape;
 use url::{Host, Url};
 
@@ -9,8 +11,18 @@ use super::patterns::excerpt;
 /// or has no host.
 pub(super) fn of_url(value: &str) -> Option<String> {
     let url = Url::parse(value).ok()?;
+    if let Some(Host::Ipv6(address)) = url.host()
+        && let Some(mapped) = address.to_ipv4_mapped()
+    {
+        return Some(mapped.to_string());
+    }
     let host = url.host_str()?.trim_end_matches('.').to_lowercase();
-    (!host.is_empty()).then_some(host)
+    // With schemes that the standard does not know, hosts stay as they are written.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let is_numeric = last.starts_with(|first: char| first.is_ascii_digit());
+    let is_address = host.parse::<Ipv4Addr>().is_ok();
+    let is_readable = !host.is_empty() && !host.contains('%') && (is_address || !is_numeric);
+    is_readable.then_some(host)
 }
 
 /// The glob of a pattern, in the form in which hosts are compared.

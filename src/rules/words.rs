@@ -23,6 +23,22 @@ impl Effect {
 }
 
 impl RuleEntry {
+    /// A rule about all calls of the tools that a glob names.
+    pub fn of_tool(tool: &str, effect: Effect) -> Self {
+        Self {
+            tool: tool.to_owned(),
+            risk: None,
+            argument: None,
+            match_kind: None,
+            patterns: Vec::new(),
+            from_call: None,
+            effect,
+            reason: None,
+            must_match: Vec::new(),
+            must_not_match: Vec::new(),
+        }
+    }
+
     /// The names of the members of a rule.
     pub const FIELDS: [&'static str; 10] = [
         "tool",

@@ -267,12 +267,14 @@ async fn finish(
         admission = shared.gate.admit(request) => Some(admission),
         () = passed(shared.deadline) => None,
     };
-    // Without an answer the deadline has passed, which is seen below.
-    let Admission {
+    let Some(Admission {
         verdict,
         arguments,
         context,
-    } = admission.unwrap_or_else(|| Verdict::Run.into());
+    }) = admission
+    else {
+        return CallEnd::Refused(not_started());
+    };
     let (verdict, changed) = match verdict {
         Verdict::RunWith(arguments) => (Verdict::Run, Some(arguments)),
         verdict => (verdict, arguments),
@@ -293,10 +295,10 @@ async fn finish(
         .deadline
         .is_some_and(|deadline| deadline <= Instant::now())
     {
-        return CallEnd::Refused(CallRefusal {
-            status: ToolStatus::Cancelled,
-            text: NOT_STARTED_TEXT.to_owned(),
-        });
+        return CallEnd::Refused(not_started());
+    }
+    if shared.context.hook_record.has_ended() {
+        return CallEnd::Refused(CallRefusal::turn_ended());
     }
     if let Some(announce) = announce {
         let (permission, permitted) = oneshot::channel();
@@ -324,6 +326,14 @@ async fn finish(
         changed_arguments,
         ..result
     })
+}
+
+/// The refusal of a call that had not started at the deadline.
+fn not_started() -> CallRefusal {
+    CallRefusal {
+        status: ToolStatus::Cancelled,
+        text: NOT_STARTED_TEXT.to_owned(),
+    }
 }
 
 /// Resolves once with the announcement of a start.

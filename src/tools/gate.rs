@@ -18,10 +18,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
-use self::approvals::Lifetime;
 pub use self::approvals::{
     Approvals, AskAnswer, AskedCall, DEFAULT_APPROVAL_TIMEOUT, GateWait, Grant,
 };
+use self::approvals::{Asks, Lifetime};
 use self::audit::DecidedBy;
 pub use self::audit::DecisionCounter;
 pub use self::hooked::PassedResult;
@@ -177,6 +177,22 @@ impl CallRefusal {
         }
     }
 
+    /// The refusal of a call that waits in a turn which is cancelled.
+    pub fn cancelled() -> Self {
+        Self {
+            status: ToolStatus::Cancelled,
+            text: "This call was not run: the turn was cancelled.".to_owned(),
+        }
+    }
+
+    /// The refusal of a call after a hook has ended the turn.
+    pub fn turn_ended() -> Self {
+        Self {
+            status: ToolStatus::Cancelled,
+            text: "This call was not run: a hook has ended the turn.".to_owned(),
+        }
+    }
+
     /// The refusal of a call that could not be stored before it runs.
     pub fn unwritten() -> Self {
         Self {
@@ -253,6 +269,9 @@ impl Gate {
         if let Some(script) = &self.scripted {
             return script.admit(request).await.into();
         }
+        if request.context.hook_record.has_ended() {
+            return Verdict::Refuse(CallRefusal::turn_ended()).into();
+        }
         let BeforeTool {
             arguments,
             decision: said,
@@ -275,11 +294,12 @@ impl Gate {
         let permissions = &request.context.permissions;
         let mut decision = permissions.decide(&asked.ruled());
         // A hook that allows a call does not beat a rule.
-        if said == Some(ToolDecision::Ask) && decision.effect == Effect::Allow {
+        let by_hook = said == Some(ToolDecision::Ask);
+        if by_hook && decision.effect == Effect::Allow {
             decision = RuleDecision {
                 effect: Effect::Ask,
                 rule: None,
-                reason,
+                reason: None,
                 position: None,
                 ..decision
             };
@@ -292,8 +312,13 @@ impl Gate {
             }
             Effect::Ask => {
                 let approvals = &request.context.approvals;
-                let verdict = approvals.verdict(&asked, permissions, &decision, self.lifetime);
-                self.check_edited(&asked, verdict)
+                let asks = Asks {
+                    rule: decision.rule.as_ref(),
+                    reason: reason.as_deref().or(decision.reason.as_deref()),
+                    by_hook,
+                };
+                let verdict = approvals.verdict(&asked, permissions, asks, self.lifetime);
+                self.check_edited(&asked, verdict).await
             }
         };
         let by = DecidedBy::Rules(&decision);
@@ -308,8 +333,8 @@ impl Gate {
         }
     }
 
-    /// Arguments that a person has changed must be such as the tool takes, and the rules must not deny them.
-    fn check_edited(&self, request: &GateRequest<'_>, verdict: Verdict) -> Verdict {
+    /// Arguments that a person has changed must be such as the tool takes, and neither the hooks nor the rules may deny them.
+    async fn check_edited(&self, request: &GateRequest<'_>, verdict: Verdict) -> Verdict {
         let Verdict::RunWith(arguments) = verdict else {
             return verdict;
         };
@@ -317,10 +342,14 @@ impl Gate {
         if self.prepare(&**request.tool, &text).arguments.as_ref() != Ok(&arguments) {
             return Verdict::Refuse(CallRefusal::changed(request.name));
         }
-        let decision = request.context.permissions.decide(&RuledCall {
+        let edited = GateRequest {
             arguments: &arguments,
-            ..request.ruled()
-        });
+            ..*request
+        };
+        if let Some(refusal) = self.denied_by_hook(&edited).await {
+            return Verdict::Refuse(refusal);
+        }
+        let decision = request.context.permissions.decide(&edited.ruled());
         match decision.effect {
             Effect::Allow | Effect::Ask => Verdict::RunWith(arguments),
             Effect::Deny => Verdict::Refuse(CallRefusal::denied(

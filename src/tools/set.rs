@@ -250,7 +250,11 @@ impl<'a> ToolSetBuilder<'a> {
 
     /// Has many tools of MCP servers found by searching, unless the request does without the search.
     pub(super) fn searched(mut self, search: Option<&ToolSearch>) -> Self {
-        if let Some(search) = search.filter(|_| self.filter.offers(TOOL_SEARCH)) {
+        let may_search = |search: &&ToolSearch| {
+            let denied = |tool: &SharedTool| self.filter.denial(&**tool).is_some();
+            self.filter.offers(TOOL_SEARCH) && !search.tools().iter().any(denied)
+        };
+        if let Some(search) = search.filter(may_search) {
             self.searchable = search.replace(&mut self.offered);
         }
         self

@@ -439,6 +439,101 @@ async fn what_nobody_decides_in_time_is_denied() {
 }
 
 #[tokio::test]
+async fn a_stream_notices_that_its_question_has_expired() {
+    let script = [calls([charge(5)]), text("Not paid.")];
+    let (_upstream, hook, app) = start(script, "approval_timeout = 1").await;
+    let stream = app.stream_chat(pay()).await.collect().await;
+    assert_eq!(stream.text, "Not paid.");
+    assert!(hook.calls().is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_counts_also_when_no_rule_asks_any_more() {
+    let upstream = ScriptedUpstream::start([calls([charge(5)]), text("Not paid.")]).await;
+    let hook = hook().await;
+    let rules =
+        |word: &str| format!("agent_permission = \"{word}\"\nsession_store = \"sqlite:s.db\"\n");
+    let builder = || TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let mut app = builder().toml(&rules("ask")).start().await;
+    let approval = asked(&app.post_chat(pay()).await).remove(0);
+    decided(app.client(), &approval, json!({"decision": "deny"})).await;
+    app.terminate().await;
+    app.wait_exit().await;
+    let store = app.dir().join("s.db");
+    let again = rules("auto").replace("s.db", store.to_str().unwrap());
+    let second = builder().toml(&again).start().await;
+    assert_eq!(second.post_chat(go_on()).await.content(), "Not paid.");
+    assert!(hook.calls().is_empty());
+}
+
+#[tokio::test]
+async fn a_grant_covers_one_question_and_not_others_about_the_same_call() {
+    let pay_as = |account: &str, mode: &str| ("charge", json!({"account": account, "mode": mode}));
+    let script = [
+        calls([pay_as("a", "read")]),
+        calls([pay_as("a", "read")]),
+        calls([pay_as("a", "write")]),
+        text("Done."),
+    ];
+    let more = "[[permissions]]\ntool = 'charge'\nargument = '/mode'\nmatch = 'glob'\npatterns = ['write']\neffect = 'ask'\n";
+    let (_upstream, hook, app) = start(script, &format!("repeat_threshold = 0\n{more}")).await;
+    let first = asked(&app.post_chat(pay()).await).remove(0);
+    let same = json!({"decision": "approve", "remember_for_session": true});
+    decided(app.client(), &first, same).await;
+    let second = asked(&app.post_chat(go_on()).await).remove(0);
+    assert_eq!(
+        second["arguments"]["mode"], "write",
+        "another rule asks about it as well"
+    );
+    assert_eq!(hook.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn nothing_new_in_replay_goes_on_and_keeps_the_history() {
+    let script = [calls([charge(5)]), text("Paid."), text("Welcome.")];
+    let (_upstream, hook, app) = start(script, "").await;
+    let first = app.post_chat(pay()).await;
+    let (said, approval) = (first.content(), asked(&first).remove(0));
+    decided(app.client(), &approval, json!({"decision": "approve"})).await;
+    let replay = |messages: Value| {
+        let body = with(pay(), "messages", messages);
+        with(body, "agent", json!({"session_mode": "replay"}))
+    };
+    assert_eq!(app.post_chat(replay(json!([]))).await.content(), "Paid.");
+    // Another client has seen the sentence only, and not the answer.
+    let seen = json!([user("Pay"), assistant(&said), user("Thanks")]);
+    assert_eq!(app.post_chat(replay(seen)).await.content(), "Welcome.");
+    assert_eq!(hook.names(), ["charge"]);
+    let stored = app.get("/v1/sessions/s").await.json();
+    assert_eq!(stored["messages"].as_array().unwrap().len(), 6, "{stored}");
+}
+
+#[tokio::test]
+async fn what_runs_beside_a_question_ends_although_the_reader_leaves() {
+    let upstream =
+        ScriptedUpstream::start([calls([charge(5), ("read", json!({}))]), text("Paid.")]).await;
+    let gate = Gate::new();
+    let hook = Webhook::start()
+        .await
+        .on("charge", webhook::text("charged"));
+    let hook = hook.on("read", webhook::text("balance 9").gated(&gate));
+    let app = server(&upstream, &hook, "").start().await;
+    let mut stream = app.stream_chat(pay()).await;
+    let approval = question(&mut stream).await;
+    hook.called(1).await;
+    drop(stream);
+    gate.open();
+    decided(app.client(), &approval, json!({"decision": "approve"})).await;
+    assert_eq!(app.post_chat(go_on()).await.content(), "Paid.");
+    assert_eq!(hook.names(), ["read", "charge"]);
+    let sent = upstream.last().messages();
+    assert_eq!(
+        (&sent[2]["content"], &sent[3]["content"]),
+        (&json!("charged"), &json!("balance 9"))
+    );
+}
+
+#[tokio::test]
 async fn lists_are_of_the_own_key_and_operators_see_all() {
     let keys = "[[api_keys]]\nname = 'a'\nenv = 'A'\n[[api_keys]]\nname = 'b'\nenv = 'B'\n\
                 [[api_keys]]\nname = 'o'\nenv = 'O'\noperator = true\n";

@@ -106,7 +106,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     (
         "demo",
-        &["app", "config", "ids", "net", "sandbox", "session", "tools"],
+        &[
+            "app", "config", "ids", "net", "rules", "sandbox", "session", "tools",
+        ],
     ),
 ];
 

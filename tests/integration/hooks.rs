@@ -225,8 +225,10 @@ async fn a_hook_that_fails_is_passed_over_or_denies() {
     for kind in ["timeout", "status", "invalid", "too_large"] {
         for on_failure in ["continue", "block"] {
             let receiver = Receiver::start(move |_, _| failing(kind)).await;
+            // The others answer, however busy the machine is.
+            let longest = if kind == "timeout" { "300ms" } else { "30s" };
             let more = format!(
-                "timeout = \"300ms\"\non_failure = \"{on_failure}\"\ntools = [\"charge\"]\n\
+                "timeout = \"{longest}\"\non_failure = \"{on_failure}\"\ntools = [\"charge\"]\n\
                  headers = {{ x-key = \"h3ader-secret\" }}"
             );
             let hooks = receiver.entry("before_tool", "/", &more);
@@ -276,14 +278,23 @@ async fn a_hook_can_end_the_turn_with_its_text() {
         let upstream =
             ScriptedUpstream::start([calls([("charge", json!({})), ("files", json!({}))])]).await;
         let tools = tools().await;
-        let app = app(&upstream, &tools, &receiver.entry("before_tool", "/", "")).await;
+        // The second call comes when the first has ended.
+        let settings = format!(
+            "dispatch_sequential = true\n{}",
+            receiver.entry("before_tool", "/", "")
+        );
+        let app = app(&upstream, &tools, &settings).await;
         let body = ask_with("Pay", ["charge", "files"]);
         let agent = match streamed {
             false => {
                 let answer = app.post_chat(body).await;
                 assert_eq!(answer.content(), "Budget is gone.");
                 let denied = "This call of 'charge' is not permitted. Answer without it.";
-                assert_eq!(outcomes(&answer), owned([("denied", denied), ("ok", "r")]));
+                let not_run = "This call was not run: a hook has ended the turn.";
+                assert_eq!(
+                    outcomes(&answer),
+                    owned([("denied", denied), ("cancelled", not_run)])
+                );
                 answer.completion()["agent"].clone()
             }
             true => {
@@ -294,7 +305,7 @@ async fn a_hook_can_end_the_turn_with_its_text() {
             }
         };
         assert_eq!(agent["stop_reason"], "terminated_by_tool");
-        assert_eq!(tools.names(), ["files"]);
+        assert!(tools.calls().is_empty());
         assert_eq!(upstream.requests().len(), 1);
     }
 }

@@ -291,7 +291,11 @@ async fn rules_of_a_request_that_cost_too_much_are_refused() {
             json!({"effect": "deny", "argument": "/a", "match": "regex", "patterns": patterns});
         vec![rule; rules]
     };
-    for rules in [costly(65, 1, 1), costly(2, 129, 1)] {
+    let line = "a; ".repeat(2_000);
+    let examples = json!([{"effect": "allow", "argument": "/a", "match": "command", "patterns": ["zz"],
+        "must_not_match": vec![json!({"a": line}); 20]}]);
+    let examples = examples.as_array().unwrap().clone();
+    for rules in [costly(65, 1, 1), costly(2, 129, 1), examples] {
         let answer = app.post_chat(asking(rules)).await;
         assert_eq!(answer.status, 400);
         assert_eq!(answer.json()["error"]["param"], "agent.permissions");

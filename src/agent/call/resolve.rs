@@ -50,6 +50,9 @@ impl Resolver<'_> {
         if is_same {
             call.arguments = now.arguments;
             call.effect = now.effect;
+        } else if let CallFacts::Denied(_) = now.facts {
+            call.decision = CallDecision::Deny;
+            call.problem = now.problem;
         } else {
             call.decision = CallDecision::Explain;
             call.problem = CallRefusal::changed(&call.call.name).text;

@@ -3,10 +3,11 @@
 use super::super::approvals::tells_of_waiting;
 use super::super::call::Call;
 use super::super::parked::ParkedTurn;
+use super::super::transcript::text_answer;
 use super::super::turn::TurnRequest;
 use super::is_long;
 use crate::openai::citation::CitedSource;
-use crate::openai::message::Message;
+use crate::openai::message::{Message, Role};
 use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::session::merge::MergePlan;
 use crate::session::{
@@ -18,12 +19,19 @@ use crate::session::{
 /// about a call: the decided calls run first, and nobody is waited for any more.
 pub(super) fn going_on(
     stored: &StoredSession,
-    request: &TurnRequest,
+    mode: SessionMode,
     parked: &mut ParkedTurn,
     incoming: &[Message],
 ) -> Option<MergePlan> {
+    if incoming.is_empty() {
+        return Some(MergePlan {
+            instructions: None,
+            keep: stored.messages.len(),
+            new: Vec::new(),
+        });
+    }
     let plan = block_in_place_if(is_long_join(stored, incoming), || {
-        merge::plan(stored, incoming.to_vec(), request.options.session_mode)
+        merge::plan(stored, incoming.to_vec(), mode)
     });
     if plan.keep != stored.messages.len() {
         return None;
@@ -37,10 +45,49 @@ pub(super) fn going_on(
     Some(plan)
 }
 
-/// The messages without those that only tell of calls which wait for a decision: the turn stands in their place.
-pub(super) fn without_told(mut messages: Vec<Message>) -> Vec<Message> {
-    messages.retain(|message| !tells_of_waiting(message));
-    messages
+/// The messages of a client that repeats the sentence which tells of calls that wait, and how they relate to the history. The
+/// answer of the turn stands in the place of the sentence, if the turn has gone on and the client has not seen it.
+pub(super) fn without_told(
+    stored: &StoredSession,
+    incoming: Vec<Message>,
+    mode: SessionMode,
+) -> (Vec<Message>, SessionMode) {
+    if !incoming.iter().any(tells_of_waiting) {
+        return (incoming, mode);
+    }
+    let mut users = 0;
+    let mut messages = Vec::with_capacity(incoming.len());
+    let mut incoming = incoming.into_iter().peekable();
+    while let Some(message) = incoming.next() {
+        users += usize::from(*message.role() == Role::User);
+        if !tells_of_waiting(&message) {
+            messages.push(message);
+            continue;
+        }
+        let is_answered = incoming
+            .peek()
+            .is_some_and(|next| *next.role() == Role::Assistant);
+        if !is_answered {
+            messages.extend(answer_after(stored, users).map(text_answer));
+        }
+    }
+    // Only a client that repeats the conversation has the sentence.
+    let mode = match mode {
+        SessionMode::Auto if !messages.is_empty() => SessionMode::Replay,
+        mode => mode,
+    };
+    (messages, mode)
+}
+
+/// The text of the answer that the session has after so many messages of the user.
+fn answer_after(stored: &StoredSession, users: usize) -> Option<&str> {
+    let mut before = 0;
+    let mut answers = stored.messages.iter().filter_map(|stored| {
+        before += usize::from(*stored.message.role() == Role::User && !stored.hidden);
+        Some((before, stored.view.as_ref()?))
+    });
+    let (_, view) = answers.find(|(before, _)| *before == users)?;
+    Some(&view.text)
 }
 
 /// Takes the turn that the session keeps.

@@ -220,7 +220,8 @@ impl Conversation {
         let mut stored = found.unwrap_or_default();
         let has_files = has_files(&incoming);
         let incoming = context.inputs.of_session(&id).accept(incoming).await?;
-        let incoming = without_told(incoming);
+        let mode = request.options.session_mode;
+        let (incoming, mode) = without_told(&stored, incoming, mode);
         let used: Vec<FileId> = incoming.iter().flat_map(named_in).collect();
         // Inline files are stored for the session.
         let deferred = is_new && !has_files && !request.options.keep;
@@ -235,7 +236,7 @@ impl Conversation {
         let before = stored.messages.len();
         let going_on = parked
             .as_mut()
-            .and_then(|parked| going_on(&stored, request, parked, &incoming));
+            .and_then(|parked| going_on(&stored, mode, parked, &incoming));
         let mut follow = Vec::new();
         let (parked, (mut unsaved, mut history)) = match going_on {
             Some(mut plan) => {
@@ -246,7 +247,7 @@ impl Conversation {
                 stored
                     .messages
                     .extend(open_results(&stored, request, parked));
-                (None, join(&stored, request.options.session_mode, incoming))
+                (None, join(&stored, mode, incoming))
             }
         };
         if !deferred {

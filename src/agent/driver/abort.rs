@@ -37,7 +37,11 @@ impl Run {
                 false => Vec::new(),
             },
             Phase::Batch(mut batch) => {
-                if !has_reader && batch.outlives_process() {
+                if reason == AbortReason::NoReader && batch.open().waits() {
+                    self.phase = Phase::Batch(batch);
+                    return Box::pin(self.run_out()).await;
+                }
+                if reason == AbortReason::Shutdown && batch.outlives_process() {
                     batch.cancel_started();
                     self.ready.extend(batch.take_events());
                     if self.keep_batch(&mut batch).await {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
+use super::super::AgentError;
 use super::super::approvals::{known, question, sentence};
-use super::super::batch::Batch;
+use super::super::batch::{Batch, BatchStep};
 use super::super::event::{AgentEvent, WaitingCall};
 use super::super::stop::StopReason;
-use super::super::{AgentError, unix_seconds};
 use super::{Aborted, Phase, Run};
 use crate::session::StoreError;
 use crate::tools::gate::{AskAnswer, CallRefusal};
@@ -17,6 +17,9 @@ use crate::tools::gate::{AskAnswer, CallRefusal};
 /// Pause between two looks for decisions that other processes have stored.
 /// Tried by `killed::one_replica_asks_another_is_told_and_a_third_goes_on`.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two looks for decisions of which this process was not told, where no other uses the store.
+/// Tried by `approvals::a_stream_notices_that_its_question_has_expired`.
+const OWN_LOOK_PAUSE: Duration = Duration::from_secs(3);
 
 /// A batch of which nothing runs, while the reader waits for decisions.
 #[derive(Debug)]
@@ -79,9 +82,14 @@ impl Run {
 
     /// Nothing of the batch runs, and calls of it wait. The reader of a stream waits with them for a while; else the turn ends
     /// until they are decided.
-    pub(super) fn wait_or_end(&mut self, batch: Box<Batch>) {
+    pub(super) async fn wait_or_end(&mut self, batch: Box<Batch>) {
+        let is_read = self.control.abort_reason().is_none();
+        if is_read && self.is_decided().await {
+            self.go_on_shown(batch.into_open());
+            return;
+        }
         let longest = self.parts.settings.approval_wait;
-        if !self.request.streamed || longest.is_zero() {
+        if !self.request.streamed || !is_read || longest.is_zero() {
             self.end(StopReason::ApprovalRequired, Vec::new());
             return;
         }
@@ -99,13 +107,13 @@ impl Run {
         let end = self.decided(until, aborted).await;
         self.waited += since.elapsed();
         self.paused += since.elapsed();
-        match end? {
+        match end {
             WaitEnd::Aborted => self.abort().await,
-            WaitEnd::Passed => {
+            WaitEnd::Passed if !self.is_decided().await => {
                 self.end(StopReason::ApprovalRequired, Vec::new());
                 Ok(())
             }
-            WaitEnd::Decided => {
+            WaitEnd::Decided | WaitEnd::Passed => {
                 if let Phase::Waiting(paused) = mem::replace(&mut self.phase, Phase::Over) {
                     self.go_on_shown(paused.batch.into_open());
                 }
@@ -114,34 +122,59 @@ impl Run {
         }
     }
 
-    async fn decided(
-        &mut self,
-        until: Instant,
-        aborted: &mut Aborted,
-    ) -> Result<WaitEnd, StoreError> {
+    /// Whether one of the calls that wait is decided. If the store fails, that is seen later.
+    async fn is_decided(&mut self) -> bool {
+        if let Err(error) = self.read_approvals().await {
+            tracing::error!(%error, "the approvals of a session cannot be read; they are looked for again");
+            return false;
+        }
+        let answers = self.waiting.iter();
+        let mut answers = answers.filter_map(|call| self.turn.approvals.answer(&call.wait.id));
+        answers.any(|answer| *answer != AskAnswer::Waiting)
+    }
+
+    async fn decided(&mut self, until: Instant, aborted: &mut Aborted) -> WaitEnd {
         let gate = self.parts.tools.gate.clone();
-        let is_shared = self.parts.sessions.store.is_shared();
+        // A decision that another process is told is found by looking, and so are the end of a question and of the round.
+        let look = match self.parts.sessions.store.is_shared() {
+            true => LOOK_PAUSE,
+            false => OWN_LOOK_PAUSE,
+        };
         loop {
             let told = gate.decisions().notified();
-            self.read_approvals().await?;
-            let answers = self.waiting.iter();
-            let mut answers = answers.filter_map(|call| self.turn.approvals.answer(&call.wait.id));
-            if answers.any(|answer| *answer != AskAnswer::Waiting) {
-                return Ok(WaitEnd::Decided);
+            if self.is_decided().await {
+                return WaitEnd::Decided;
             }
-            let ends = self.waiting.iter().map(|call| call.wait.expires_at);
-            let expiry = ends.min().unwrap_or_default() - unix_seconds();
-            // What has expired is seen in the second after it.
-            let expiry = Duration::from_secs(u64::try_from(expiry).unwrap_or_default() + 1);
-            let look = sleep(if is_shared { LOOK_PAUSE } else { expiry });
+            if self.control.stops_after_round() {
+                return WaitEnd::Aborted;
+            }
             tokio::select! {
                 biased;
-                () = &mut *aborted => return Ok(WaitEnd::Aborted),
-                () = sleep_until(until) => return Ok(WaitEnd::Passed),
+                () = &mut *aborted => return WaitEnd::Aborted,
+                () = sleep_until(until) => return WaitEnd::Passed,
                 () = told => {}
-                () = look => {}
+                () = sleep(look) => {}
             }
         }
+    }
+
+    /// Nobody reads any more, and calls of the batch wait: the others run to their end, and the turn ends until it is decided.
+    pub(super) async fn run_out(&mut self) -> Result<(), AgentError> {
+        let mut never = std::future::pending();
+        loop {
+            let Phase::Batch(batch) = &mut self.phase else {
+                return Ok(());
+            };
+            match Box::pin(batch.step(&mut never)).await {
+                BatchStep::Event(event) => self.ready.push_back(event),
+                BatchStep::Starting { index, start } => {
+                    Box::pin(self.start_call(index, start)).await;
+                }
+                BatchStep::Waiting { index } => Box::pin(self.ask(index)).await,
+                BatchStep::Ended | BatchStep::Aborted => break,
+            }
+        }
+        Box::pin(self.end_batch()).await
     }
 
     /// What the reader is told of the calls that wait, at the end of the turn.

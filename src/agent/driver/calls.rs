@@ -11,7 +11,7 @@ use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
 use super::super::turn_bytes::TurnBytes;
-use super::{Phase, Run};
+use super::{FollowUp, Phase, Run};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::{StoredMessage, TurnChange};
@@ -117,10 +117,14 @@ impl Run {
             batch.cancel();
             self.ready.extend(batch.take_events());
         }
+        if self.control.stops_after_round() {
+            batch.refuse_waiting(&CallRefusal::cancelled());
+            self.ready.extend(batch.take_events());
+        }
         if batch.open().waits() {
             if self.keep_batch(&mut batch).await {
                 self.queue_events(batch.take_buffered());
-                self.wait_or_end(batch);
+                self.wait_or_end(batch).await;
                 return Ok(());
             }
             batch.refuse_waiting(&CallRefusal::undecided());
@@ -151,7 +155,7 @@ impl Run {
         }
         let next = match next {
             // The user has said something since.
-            AfterBatch::Finish(_) if !self.follow.is_empty() => AfterBatch::Continue,
+            AfterBatch::Finish(_) if !self.follow.stored.is_empty() => AfterBatch::Continue,
             next => next,
         };
         match next {
@@ -182,12 +186,12 @@ impl Run {
 
     /// Adds the messages of the request that follow the batch of a turn which went on.
     async fn push_follow(&mut self) {
-        let mut messages = std::mem::take(&mut self.follow);
-        if messages.is_empty() {
+        let FollowUp { stored, sent } = std::mem::take(&mut self.follow);
+        if stored.is_empty() {
             return;
         }
-        let stored = messages.iter().cloned().map(StoredMessage::visible);
-        self.push(stored.collect());
+        self.push(stored.into_iter().map(StoredMessage::visible).collect());
+        let mut messages = sent;
         let files = &self.parts.sessions.files;
         let room = TurnBytes::new(self.parts.settings.max_turn_bytes);
         let contents = NamedContents::of_history(files, &self.request, &mut messages, room).await;

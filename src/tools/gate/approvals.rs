@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{CallRefusal, GateRequest, TurnPermissions, Verdict};
 use crate::ids::{ApprovalId, hex};
-use crate::rules::{RuleDecision, RuleRef};
+use crate::rules::{RuleEntry, RuleRef};
 use crate::tools::ToolSource;
 
 /// Default of `approval_timeout`, in seconds.
@@ -100,6 +100,17 @@ pub enum Grant {
     Tool,
 }
 
+/// What asks about a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asks<'a> {
+    /// The rule that asks; `None` for the word of a level, and a hook.
+    pub(super) rule: Option<&'a RuleRef>,
+    /// Why.
+    pub(super) reason: Option<&'a str>,
+    /// A hook asks, whatever the rules say.
+    pub(super) by_hook: bool,
+}
+
 /// How long a question can be decided.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lifetime(pub(super) Duration);
@@ -170,7 +181,7 @@ impl Approvals {
         &self,
         request: &GateRequest<'_>,
         permissions: &TurnPermissions,
-        decision: &RuleDecision,
+        asks: Asks<'_>,
         lifetime: Lifetime,
     ) -> Verdict {
         let digest = digest(request.arguments);
@@ -183,7 +194,7 @@ impl Approvals {
         if let Some(asked) = self.0.iter().find(same_call) {
             return asked.verdict(source);
         }
-        let scope = permissions.scope(decision, request.name, request.arguments, &digest);
+        let scope = permissions.scope(request, asks.by_hook, &digest);
         let of_tool = self.0.iter().filter(|asked| asked.tool == request.name);
         let of_tool: Vec<&AskedCall> = of_tool.collect();
         if of_tool.iter().any(|asked| asked.grants(&scope)) {
@@ -197,8 +208,8 @@ impl Approvals {
         }
         Verdict::Wait(Box::new(GateWait {
             id: ApprovalId::fresh(),
-            reason: decision.reason.clone(),
-            rule: decision.rule.clone(),
+            reason: asks.reason.map(str::to_owned),
+            rule: asks.rule.cloned(),
             source,
             digest,
             scope,
@@ -240,25 +251,22 @@ impl AskedCall {
 }
 
 impl TurnPermissions {
-    /// What later calls must have in common with a call: the rule that asks, and the value of its argument. Without an argument:
-    /// all arguments.
-    fn scope(
-        &self,
-        decision: &RuleDecision,
-        tool: &str,
-        arguments: &Map<String, Value>,
-        all: &str,
-    ) -> String {
-        let value = decision.asked_value(&self.rules, arguments);
-        let rule = decision.position.zip(decision.rule.as_ref());
-        let entry = rule.and_then(|(position, rule)| {
-            let level = self.rules.levels().get(position)?;
-            level.rules.entries().get(rule.index)
-        });
-        let rule = entry.map(|entry| serde_json::to_string(entry).unwrap_or_default());
-        let value = value.map_or_else(|| all.to_owned(), Value::to_string);
-        let parts = [tool, rule.as_deref().unwrap_or_default(), &value];
-        sha256(&serde_json::to_string(&parts).unwrap_or_default())
+    /// What later calls must have in common with a call: everything that asks about it, and the values of the arguments that
+    /// it looks at. What looks at no argument asks about all of them.
+    fn scope(&self, request: &GateRequest<'_>, hook_asks: bool, all: &str) -> String {
+        let asking = self.rules.asking(&request.ruled(), &mut self.counts.lock());
+        let part = |(entry, value): &(Option<&RuleEntry>, Option<&Value>)| {
+            let entry = entry.map(|entry| serde_json::to_string(entry).unwrap_or_default());
+            let value = value.map_or_else(|| all.to_owned(), Value::to_string);
+            (entry.unwrap_or_default(), value)
+        };
+        let mut parts: Vec<(String, String)> = asking.iter().map(part).collect();
+        if hook_asks {
+            parts.push(("hook".to_owned(), all.to_owned()));
+        }
+        parts.sort();
+        let of = (request.name, request.tool.on_server(), parts);
+        sha256(&serde_json::to_string(&of).unwrap_or_default())
     }
 }
 

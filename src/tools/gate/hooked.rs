@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Gate, GateRequest};
+use super::{CallRefusal, Gate, GateRequest};
 use crate::hooks::HookPoint;
 use crate::hooks::answer::ToolDecision;
 use crate::hooks::client::{AfterTool, BeforeTool, ResultExtent, ToolUse, join};
@@ -24,15 +24,31 @@ impl Gate {
     /// Asks the hooks about a call. Arguments that they change have to fit the tool as they are. A call about which a person
     /// was asked has passed them: the decision is about the arguments as they left them.
     pub(super) async fn ask_hooks(&self, request: &GateRequest<'_>) -> BeforeTool {
-        if !self.hooks.has(HookPoint::BeforeTool) {
-            return BeforeTool::default();
-        }
+        // What a person was asked about is decided by the answer, also if nothing asks any more.
         if request.context.approvals.knows(request) {
             return BeforeTool {
                 decision: Some(ToolDecision::Ask),
                 ..BeforeTool::default()
             };
         }
+        if !self.hooks.has(HookPoint::BeforeTool) {
+            return BeforeTool::default();
+        }
+        self.before_tool(request).await
+    }
+
+    /// Why the hooks deny a call whose arguments a person has changed. Nothing else that they say is heeded: a person has
+    /// decided about these very arguments.
+    pub(super) async fn denied_by_hook(&self, request: &GateRequest<'_>) -> Option<CallRefusal> {
+        if !self.hooks.has(HookPoint::BeforeTool) {
+            return None;
+        }
+        let said = self.before_tool(request).await;
+        let denies = said.decision == Some(ToolDecision::Deny);
+        denies.then(|| CallRefusal::denied(request.name, said.reason.as_deref()))
+    }
+
+    async fn before_tool(&self, request: &GateRequest<'_>) -> BeforeTool {
         let call = ToolUse {
             name: request.name,
             id: request.call_id,

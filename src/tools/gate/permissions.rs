@@ -14,7 +14,7 @@ use crate::rules::{
 #[serde(into = "StoredPermissions", from = "StoredPermissions")]
 pub struct TurnPermissions {
     pub(super) rules: Permissions,
-    counts: Arc<Mutex<CallCounts>>,
+    pub(super) counts: Arc<Mutex<CallCounts>>,
 }
 
 /// What is stored: the settings of the server and of the key are read again.

@@ -21,7 +21,7 @@ use super::http::HttpAccess;
 use super::instances::{InstanceKey, InstanceLease, InstanceLimits, Instances, ServerKey};
 use super::listed::{self, Listing, REQUESTED};
 use super::process::ProcessUser;
-use crate::ids::Owner;
+use crate::ids::{Owner, hex};
 use crate::tools::ToolInvocation;
 use crate::tools::mcp_offer::McpServerRequest;
 use crate::tools::set::Globs;
@@ -255,6 +255,14 @@ impl ConnectedServer {
 }
 
 impl RequestedServer {
+    /// Where the server is, as a digest: its URL may hold a secret.
+    pub(super) fn place(&self) -> String {
+        match &self.settings().transport {
+            McpTransport::Http(endpoint) => hex(&Sha256::digest(endpoint.url.as_str())),
+            McpTransport::Stdio(_) => String::new(),
+        }
+    }
+
     pub(super) fn settings(&self) -> &McpServerSettings {
         &self.connector.settings
     }

@@ -172,6 +172,10 @@ impl Tool for McpTool {
         Some(RemoteToolName {
             server: self.server.settings().name.clone(),
             name: self.remote_name.clone(),
+            place: match &self.server {
+                ToolServer::Configured(_) => String::new(),
+                ToolServer::Requested(server) => server.place(),
+            },
         })
     }
 

@@ -16,6 +16,10 @@ const MAX_RULES: usize = 64;
 /// Most patterns of all rules of a request, as each is compiled for it; more are refused.
 /// Tried by `permissions::rules_of_a_request_that_cost_too_much_are_refused`.
 const MAX_PATTERNS: usize = 256;
+/// Longest text of all rules of a request, as their examples are tried and the rules are stored with a turn that waits; a longer
+/// one is refused.
+/// Tried by `permissions::rules_of_a_request_that_cost_too_much_are_refused`.
+const MAX_BYTES: usize = 64 * 1024;
 
 /// Reads the rules of a request.
 ///
@@ -25,6 +29,12 @@ pub(super) fn read(agent: &RawObject<'_>) -> Result<Arc<RuleSet>, RequestError> 
     let Some(entries) = member::<Vec<&RawValue>>(agent, PARAM, "a list of rules")? else {
         return Ok(Arc::default());
     };
+    let bytes: usize = entries.iter().map(|entry| entry.get().len()).sum();
+    if bytes > MAX_BYTES {
+        let problem =
+            format!("is longer than {MAX_BYTES} bytes; send fewer rules, patterns or examples");
+        return Err(RequestError::invalid(PARAM, &problem));
+    }
     if entries.len() > MAX_RULES {
         let problem = format!("has more than {MAX_RULES} rules; send fewer");
         return Err(RequestError::invalid(PARAM, &problem));
