@@ -8,6 +8,7 @@
 //! checked in this order: each alone, by the type of its key; then the keys that depend on one another.
 
 mod agent;
+mod approvals;
 mod backup;
 mod changes;
 pub mod cli;
@@ -45,6 +46,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use approvals::{ApprovalsConfig, ApprovalsTask, GivenDecision};
 pub use backup::BackupConfig;
 use cli::{DemoFlags, ServeFlags};
 pub use copy::CopyConfig;

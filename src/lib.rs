@@ -49,6 +49,7 @@
 //! | [`config`] | flags, environment and file, checked, as the settings types of every part |
 //! | [`app`] | wiring, start, end |
 //! | [`manual`] | the reference by subject, which `loopwright manual` prints |
+//! | [`approvals`] | the command that shows a person what waits on a running server, and decides |
 //! | [`demo`] | the scripted model, the sample tool and the tour |
 //!
 //! # Invariants
@@ -68,6 +69,7 @@
 
 pub mod agent;
 pub mod app;
+pub mod approvals;
 pub mod blobs;
 pub mod chat;
 pub mod cluster;

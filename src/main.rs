@@ -10,10 +10,14 @@ use std::time::Duration;
 use anyhow::Context;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 use loopwright::app::{App, AppError, connect};
+use loopwright::approvals;
 use loopwright::config::cli::{
-    BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
+    ApprovalsArguments, BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags,
+    ServeFlags, StoreCommand,
 };
-use loopwright::config::{BackupConfig, Config, ConfigError, CopyConfig, DemoConfig, TEMPLATE};
+use loopwright::config::{
+    ApprovalsConfig, BackupConfig, Config, ConfigError, CopyConfig, DemoConfig, TEMPLATE,
+};
 use loopwright::demo;
 use loopwright::http::openapi;
 use loopwright::manual;
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(flags) => check(&flags),
         Command::Store(StoreCommand::Backup(arguments)) => back_up_store(&arguments),
         Command::Store(StoreCommand::Copy(arguments)) => copy_store(&arguments),
+        Command::Approvals(arguments) => decide(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -322,6 +327,15 @@ fn show_progress(progress: CopyProgress, last: &mut Option<CopyProgress>) {
         *last = Some(progress);
         writeln!(stderr, "{text}")
     };
+}
+
+/// Shows what waits for a person on a running server, or decides.
+fn decide(arguments: &ApprovalsArguments) -> anyhow::Result<()> {
+    let config = ApprovalsConfig::load(arguments, &environment)?;
+    run_to_end(async {
+        let _printed = print(&approvals::run(&config).await?);
+        Ok(())
+    })
 }
 
 /// Prints a page of the manual, or the list of its subjects.

@@ -3,12 +3,17 @@
 //! Owns the subcommands, flags and their help. A flag has the name of its key in the file, and an environment variable
 //! (`LOOPWRIGHT_` and the name). Flags are texts here; [`super::Config::load`] reads them by the types of the keys.
 
+mod approvals;
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 
+pub use self::approvals::{ApprovalsArguments, ApprovalsCommand, RememberChoice, ServerFlags};
 use super::{Environment, parse, source};
 use crate::telemetry::Format;
 
@@ -45,6 +50,8 @@ pub enum Command {
     /// Work on a session store
     #[command(subcommand)]
     Store(StoreCommand),
+    /// List the calls that wait for a person on a running server, and decide about them
+    Approvals(ApprovalsArguments),
     /// Print a page of the manual, or the list of its subjects
     Manual {
         /// The subject, such as api
@@ -58,9 +65,11 @@ impl Command {
         let log = match self {
             Self::Serve(flags) => &flags.log,
             Self::Demo(flags) => &flags.log,
-            Self::CheckConfig(_) | Self::Openapi | Self::Store(_) | Self::Manual { .. } => {
-                return Format::Text;
-            }
+            Self::CheckConfig(_)
+            | Self::Openapi
+            | Self::Store(_)
+            | Self::Approvals(_)
+            | Self::Manual { .. } => return Format::Text,
         };
         let variable = || env(&source::variable("log-format"));
         let text = log.log_format.clone().or_else(variable);
@@ -299,13 +308,25 @@ fn completed(command: clap::Command) -> clap::Command {
     command.mut_args(complete).mut_subcommands(completed)
 }
 
+/// Flags that say what to do, and are no settings.
+const WITHOUT_VARIABLE: [&str; 9] = [
+    "connect",
+    "files",
+    "all",
+    "template",
+    "json",
+    "key-env",
+    "arguments",
+    "remember",
+    "message",
+];
+
 /// Adds the variable to the help of a flag, and lets a switch stand without a value.
 fn complete(arg: Arg) -> Arg {
     let (Some(name), Some(help)) = (arg.get_long(), arg.get_help()) else {
         return arg;
     };
-    if matches!(name, "connect" | "files" | "all" | "template") {
-        // Says what to do, and is no setting.
+    if WITHOUT_VARIABLE.contains(&name) {
         return arg;
     }
     let help = format!("{help} [env: {}]", source::variable(name));
@@ -319,81 +340,5 @@ fn complete(arg: Arg) -> Arg {
             .default_missing_value("true")
     } else {
         arg
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(line: &str) -> Result<ServeFlags, String> {
-        let words = std::iter::once("loopwright").chain(line.split_whitespace());
-        let words: Vec<String> = words.map(ToOwned::to_owned).collect();
-        let refused = |error: clap::Error| {
-            assert_eq!(error.exit_code(), 2, "{line}");
-            with_switch_hint(error, &words).to_string()
-        };
-        let matches = command().try_get_matches_from(&words).map_err(refused)?;
-        match Cli::from_arg_matches(&matches).unwrap().into_command() {
-            Command::Serve(flags) => Ok(flags),
-            Command::Demo(_)
-            | Command::CheckConfig(_)
-            | Command::Openapi
-            | Command::Store(_)
-            | Command::Manual { .. } => {
-                panic!("{line} does not serve")
-            }
-        }
-    }
-
-    #[test]
-    fn serving_needs_no_command() {
-        for line in ["--upstream http://h/v1", "serve --upstream http://h/v1"] {
-            assert_eq!(parse(line).unwrap().upstream.unwrap(), "http://h/v1");
-        }
-    }
-
-    #[test]
-    fn a_switch_may_be_given_bare_or_with_a_value() {
-        for (line, expected) in [
-            ("serve", None),
-            ("serve --insecure-no-auth", Some("true")),
-            ("--insecure-no-auth", Some("true")),
-            ("serve --insecure-no-auth=false", Some("false")),
-        ] {
-            let flags = parse(line).unwrap();
-            assert_eq!(flags.insecure_no_auth.as_deref(), expected, "{line}");
-        }
-    }
-
-    #[test]
-    fn unknown_arguments_are_refused() {
-        for (line, part) in [
-            ("serve --mcp-server x", "--mcp-server"),
-            ("demo --upstream http://h/v1", "--upstream"),
-            ("serve --enable-search true", "write --enable-search=true"),
-            ("--insecure-no-auth false", "write --insecure-no-auth=false"),
-            ("store true", "true"),
-            ("frobnicate", "frobnicate"),
-        ] {
-            let refused = parse(line).unwrap_err();
-            assert!(refused.contains(part), "{line}: {refused}");
-        }
-    }
-
-    #[test]
-    fn errors_repeat_no_url() {
-        for line in [
-            "postgres://u:s3cret@h/d",
-            "serve postgres://u:s3cret@h/d",
-            "store copy sqlite:x postgres://h/d postgres://u:s3cret@h/d",
-        ] {
-            let line = std::iter::once("loopwright").chain(line.split(' '));
-            let refused = command().try_get_matches_from(line).unwrap_err();
-            assert!(refused.to_string().contains("s3cret"), "{refused}");
-            let shown = without_urls(refused).to_string();
-            assert!(!shown.contains("s3cret"), "{shown}");
-            assert!(shown.contains("a URL"), "{shown}");
-        }
     }
 }

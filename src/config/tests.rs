@@ -57,6 +57,7 @@ fn flags(line: &[String]) -> ServeFlags {
         | Command::CheckConfig(_)
         | Command::Openapi
         | Command::Store(_)
+        | Command::Approvals(_)
         | Command::Manual { .. } => {
             panic!("`serve` was asked for")
         }

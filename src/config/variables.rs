@@ -7,6 +7,8 @@ use super::source::PREFIX;
 
 /// Variables of the tests, which run the binary.
 const OF_TESTS: [&str; 2] = ["LOOPWRIGHT_TEST_", "LOOPWRIGHT_BIN"];
+/// Variables of `approvals`, and of the examples in which the server reads the same key.
+const OF_APPROVALS: [&str; 2] = ["LOOPWRIGHT_SERVER", "LOOPWRIGHT_API_KEY"];
 /// What the variables hold that Kubernetes sets for a service, besides its address.
 const OF_SERVICES: [&str; 3] = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"];
 
@@ -17,7 +19,8 @@ pub(super) fn unknown(variables: &[(String, String)], known: &BTreeSet<String>) 
         let of_a_service = OF_SERVICES.iter().any(|part| name.contains(part))
             || (name.ends_with("_PORT") && is_address);
         let of_tests = OF_TESTS.iter().any(|prefix| name.starts_with(prefix));
-        name.starts_with(PREFIX) && !known.contains(name) && !of_a_service && !of_tests
+        let is_other = of_a_service || of_tests || OF_APPROVALS.contains(&name.as_str());
+        name.starts_with(PREFIX) && !known.contains(name) && !is_other
     });
     let sentence = |(name, _): &(String, String)| {
         let settings = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
@@ -44,6 +47,8 @@ mod tests {
             ("LOOPWRIGHT_LISTEN", "x"),
             ("LOOPWRIGHT_TEST_STORE", "x"),
             ("LOOPWRIGHT_BIN", "x"),
+            ("LOOPWRIGHT_SERVER", "http://h"),
+            ("LOOPWRIGHT_API_KEY", "x"),
             ("LOOPWRIGHT_SERVICE_HOST", "10.0.0.1"),
             ("LOOPWRIGHT_SERVICE_PORT_HTTP", "80"),
             ("LOOPWRIGHT_PORT", "tcp://10.0.0.1:80"),
@@ -55,6 +60,7 @@ mod tests {
         for (name, part) in [
             ("LOOPWRIGHT_LISTNE", "did you mean LOOPWRIGHT_LISTEN?"),
             ("LOOPWRIGHT_PORT", "LOOPWRIGHT_PORT"),
+            ("LOOPWRIGHT_SERVERS", "--help"),
             ("LOOPWRIGHT_", "--help"),
         ] {
             assert!(said(name, "secret")[0].contains(part), "{name}");

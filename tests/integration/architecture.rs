@@ -104,6 +104,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "runs", "sandbox", "session", "store", "tools", "upstream", "web",
         ],
     ),
+    // Asks a running server, as any client does.
+    ("approvals", &["config", "ids", "net"]),
     (
         "demo",
         &[
@@ -129,8 +131,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("rusqlite", &["store"]),
     ("sqlx", &["store"]),
     ("libc", &["sandbox"]),
-    // The server's limit of file descriptors; the free space of the store's disk; the guard of MCP servers.
-    ("rustix", &["sandbox", "http", "store", "tools"]),
+    // The server's limit of file descriptors; the free space of the store's disk; the guard of MCP servers; the width of a
+    // terminal.
+    (
+        "rustix",
+        &["sandbox", "http", "store", "tools", "approvals"],
+    ),
     ("rmcp", &["tools"]),
     ("socket2", &["http"]),
     ("landlock", &["sandbox"]),

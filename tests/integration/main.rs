@@ -18,6 +18,7 @@
 
 mod analysis;
 mod approvals;
+mod approvals_cli;
 mod architecture;
 mod backup;
 mod bodies;
