@@ -44,7 +44,7 @@ use crate::metrics::Metrics;
 use crate::redact::Redactor;
 use crate::rules::Level;
 use crate::session::files::{FileError, FileStore};
-use crate::session::{Sessions, StoreError};
+use crate::session::{Approval, Sessions, StoreError};
 use crate::tools::gate::Gate;
 use crate::tools::source::Sources;
 use crate::upstream::UpstreamError;
@@ -139,6 +139,14 @@ pub enum AgentError {
         /// The id of the call.
         call: String,
     },
+    /// A decision of the request cannot be made: its session has no such question, or it was decided before.
+    #[error("the decision cannot be made")]
+    Approval {
+        /// The field that names the question.
+        param: String,
+        /// The session has it.
+        is_known: bool,
+    },
     /// A limit was reached, and the request asks for an error in this case (`on_limit: "error"`).
     #[error("the limit {} is reached", .0.as_str())]
     Limit(StopReason),
@@ -197,8 +205,15 @@ impl Agent {
         }
     }
 
-    /// A person has decided about a call: turns that wait look whether it is theirs.
-    pub fn decided(&self) {
+    /// A person has decided about a call: the log says so, and turns that wait look whether it is theirs.
+    pub fn decided(&self, by: &Owner, approval: &Approval) {
+        approvals::audit(by, approval);
+        self.parts.metrics.person_decided(approvals::word(approval));
+        self.look_again();
+    }
+
+    /// Turns that wait look for decisions.
+    pub fn look_again(&self) {
         self.parts.tools.gate.decisions().notify_waiters();
     }
 
@@ -233,6 +248,7 @@ impl Agent {
     pub async fn input_tokens(&self, mut request: TurnRequest) -> Result<InputTokens, AgentError> {
         request.options.ephemeral = true;
         request.options.keep = false;
+        request.decisions.clear();
         let control = TurnControl::new(RunId::fresh());
         let run = Run::start(self.parts.clone(), request, control).await?;
         Ok(run.input_tokens().await)

@@ -46,7 +46,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use approvals::{ApprovalsConfig, ApprovalsTask, GivenDecision};
+pub use approvals::{ApprovalsConfig, ApprovalsTask, DecisionArguments};
 pub use backup::BackupConfig;
 use cli::{DemoFlags, ServeFlags};
 pub use copy::CopyConfig;

@@ -1,7 +1,7 @@
 //! The questions of a session, in the forms of the store and of the gate, and the sentence that tells of them.
 
 use super::event::WaitingCall;
-use crate::ids::{ApprovalId, RunId};
+use crate::ids::{ApprovalId, Owner, RunId, shown};
 use crate::openai::message::{Message, Role};
 use crate::session::{Approval, ApprovalQuestion, ApprovalState, Remember};
 use crate::tools::ToolSource;
@@ -79,11 +79,37 @@ pub(super) fn question(run: &RunId, call: &WaitingCall) -> ApprovalQuestion {
 }
 
 /// The sentence that tells of the calls that wait; `None` if there are none.
-pub(super) fn sentence(waiting: &[WaitingCall]) -> Option<String> {
+pub(super) fn sentence(waiting: &[&WaitingCall]) -> Option<String> {
     let tools: Vec<&str> = waiting.iter().map(|call| call.of.name.as_str()).collect();
     let ids: Vec<&str> = waiting.iter().map(|call| call.wait.id.as_str()).collect();
     let (tools, ids) = (tools.join(", "), ids.join(", "));
     (!waiting.is_empty()).then(|| format!("{SENTENCE}{tools}{IDS}{ids}"))
+}
+
+/// Writes who has decided about which call to the log.
+pub(super) fn audit(by: &Owner, approval: &Approval) {
+    let question = &approval.question;
+    tracing::info!(
+        target: "audit",
+        by = by.name(),
+        owner = approval.owner.name(),
+        session_id = approval.session.as_str(),
+        tool = shown(&question.tool),
+        tool_call_id = shown(&question.tool_call_id),
+        approval_id = question.id.as_str(),
+        arguments = question.digest,
+        edited = approval.edited.is_some(),
+        decision = word(approval),
+        "a person has decided"
+    );
+}
+
+/// The word of a decision.
+pub(super) fn word(approval: &Approval) -> &'static str {
+    match approval.state {
+        ApprovalState::Approved => "approve",
+        _ => "deny",
+    }
 }
 
 /// Whether a message of the client is, or ends with, the sentence that tells of calls that wait.

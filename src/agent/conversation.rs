@@ -1,5 +1,6 @@
 //! The session of a run: finds and leases it, joins the request's messages to its history, and writes what is new.
 
+mod decide;
 mod join;
 mod open;
 #[cfg(test)]

@@ -147,6 +147,8 @@ pub struct Calling {
     pub kind: ToolKind,
     /// The MCP server of the tool, and its name there.
     pub on_server: Option<RemoteToolName>,
+    /// The rules may ask a person about it, and nobody has decided yet.
+    pub may_wait: bool,
 }
 
 /// A call that waits for a person's decision.

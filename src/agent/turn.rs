@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::event::Notice;
 use super::options::Options;
-use crate::ids::{ChatId, Owner, RequestId, SessionId};
+use crate::ids::{ApprovalId, ChatId, Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 use crate::polling::block_in_place_if;
 
@@ -116,6 +116,10 @@ pub struct TurnRequest {
     pub instructions: Option<String>,
     /// Calls whose results the request brings without the calls. If one is not in the session, the turn fails.
     pub answered_calls: Vec<String>,
+    /// Decisions about calls of the session that wait. They are made before the turn goes on.
+    pub decisions: Vec<GivenDecision>,
+    /// The labels of MCP servers whose calls end the turn when they wait: its answer brings the question to the client.
+    pub asking_servers: Vec<String>,
     /// The messages.
     pub messages: Vec<Message>,
     /// The tools of this request.
@@ -130,6 +134,19 @@ pub struct TurnRequest {
     pub route: Arc<Route>,
     /// What the client is told before the first model call.
     pub notices: Vec<Notice>,
+}
+
+/// A decision that a request brings about a call which waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenDecision {
+    /// The field that names the call, for errors.
+    pub param: String,
+    /// The id of the question; `None` if the client's is the id of none.
+    pub id: Option<ApprovalId>,
+    /// Whether the call runs.
+    pub approves: bool,
+    /// What the model is told with a denial.
+    pub reason: Option<String>,
 }
 
 /// A stored file that the request names besides its messages.

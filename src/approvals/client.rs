@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::plain::plain;
 use crate::config::cli::RememberChoice;
-use crate::config::{ApprovalsConfig, GivenDecision};
+use crate::config::{ApprovalsConfig, DecisionArguments};
 use crate::ids::{ApprovalId, shown};
 use crate::net::{
     BodyError, CappedBody, ClientError, ClientOptions, HttpClient, RequestBody, cause_of,
@@ -190,7 +190,7 @@ impl<'a> ApprovalsClient<'a> {
     pub(super) async fn decide(
         &self,
         id: &ApprovalId,
-        decision: &GivenDecision,
+        decision: &DecisionArguments,
     ) -> Result<String, ApprovalsError> {
         let body = DecisionBody {
             decision: match decision.approves {

@@ -8,6 +8,7 @@ mod code;
 mod extensions;
 mod mcp;
 mod object;
+mod require_approval;
 mod schema;
 mod tool_choice;
 mod tools;
@@ -339,6 +340,8 @@ impl PartialRequest<'_> {
             streams_arguments: false,
             instructions: None,
             answered_calls: Vec::new(),
+            decisions: Vec::new(),
+            asking_servers: Vec::new(),
             messages,
             tools: tools.only(choices.allowed),
             files: self.files,

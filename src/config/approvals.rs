@@ -46,13 +46,13 @@ pub enum ApprovalsTask {
         /// The call.
         id: ApprovalId,
         /// The decision.
-        decision: GivenDecision,
+        decision: DecisionArguments,
     },
 }
 
 /// A decision as the command line has it.
 #[derive(Debug, Clone)]
-pub struct GivenDecision {
+pub struct DecisionArguments {
     /// Whether the call runs.
     pub approves: bool,
     /// What the model is told, or a note.
@@ -151,7 +151,7 @@ fn task(command: &ApprovalsCommand) -> Result<ApprovalsTask, ConfigError> {
             message,
         } => ApprovalsTask::Decide {
             id: read(id)?,
-            decision: GivenDecision {
+            decision: DecisionArguments {
                 approves: true,
                 message: message.clone(),
                 arguments: arguments.as_deref().map(object).transpose()?,
@@ -160,7 +160,7 @@ fn task(command: &ApprovalsCommand) -> Result<ApprovalsTask, ConfigError> {
         },
         ApprovalsCommand::Deny { id, message } => ApprovalsTask::Decide {
             id: read(id)?,
-            decision: GivenDecision {
+            decision: DecisionArguments {
                 approves: false,
                 message: message.clone(),
                 arguments: None,

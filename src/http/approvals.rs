@@ -141,7 +141,7 @@ pub(super) async fn decide(
     let asked = AskedDecision::read(&bytes)?;
     if found.state != ApprovalState::Waiting {
         // Whoever made the decision may have gone before the turn was told.
-        state.agent.decided();
+        state.agent.look_again();
         return Err(ApiError::approval_decided());
     }
     let decision = asked.checked(&state, &found)?;
@@ -151,13 +151,11 @@ pub(super) async fn decide(
     match decided {
         Decided::NotFound => Err(unknown()),
         Decided::Already => {
-            state.agent.decided();
+            state.agent.look_again();
             Err(ApiError::approval_decided())
         }
         Decided::Now(approval) => {
-            audit(&owner, &approval);
-            state.metrics.person_decided(word(&approval));
-            state.agent.decided();
+            state.agent.decided(&owner, &approval);
             let status = match is_running(&state, &approval).await? {
                 true => "resolved",
                 false => "queued",
@@ -180,32 +178,6 @@ async fn is_running(state: &AppState, approval: &Approval) -> Result<bool, ApiEr
     }
     let record = store.run(&approval.owner, run).await?;
     Ok(record.is_some_and(|record| matches!(record.state, RunRecordState::RunningElsewhere)))
-}
-
-/// The word of a decision.
-fn word(approval: &Approval) -> &'static str {
-    match approval.state {
-        ApprovalState::Approved => "approve",
-        _ => "deny",
-    }
-}
-
-/// Writes who has decided about which call to the log.
-fn audit(by: &Owner, approval: &Approval) {
-    let question = &approval.question;
-    tracing::info!(
-        target: "audit",
-        by = by.name(),
-        owner = approval.owner.name(),
-        session_id = approval.session.as_str(),
-        tool = crate::ids::shown(&question.tool),
-        tool_call_id = crate::ids::shown(&question.tool_call_id),
-        approval_id = question.id.as_str(),
-        arguments = question.digest,
-        edited = approval.edited.is_some(),
-        decision = word(approval),
-        "a person has decided"
-    );
 }
 
 /// A decision as the body has it.

@@ -375,6 +375,7 @@ impl ApiError {
             }
             AgentError::Files(error) => error.into(),
             AgentError::UnknownCall { call } => unknown_call(&call).into(),
+            AgentError::Approval { param, is_known } => Self::refused_decision(param, is_known),
             AgentError::NothingWaits => RequestError::field(
                 "messages",
                 "'messages' is empty, and no turn of the session waits to go on; send at least one message",

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ISSUED_RUN_ID_CHARS, ordered};
 
+/// The beginning of the ids of the items that ask for approvals.
+const ITEM_PREFIX: &str = "mcpr_";
 /// The beginning of the ids of approvals.
 const PREFIX: &str = "apr_";
 
@@ -32,6 +34,18 @@ impl ApprovalId {
         // As many as the ids of runs, which are made in the same way.
         let well_formed = digits.len() == ISSUED_RUN_ID_CHARS[0] && digits.bytes().all(lower_hex);
         well_formed.then(|| Self(text.into()))
+    }
+
+    /// The approval that the id of an item leads to.
+    pub fn of_item(id: &str) -> Option<Self> {
+        let digits = id.strip_prefix(ITEM_PREFIX)?;
+        Self::parse(&format!("{PREFIX}{digits}"))
+    }
+
+    /// The id of the item that asks for it.
+    pub fn item_id(&self) -> String {
+        let digits = self.0.strip_prefix(PREFIX).unwrap_or_default();
+        format!("{ITEM_PREFIX}{digits}")
     }
 
     /// The id as text.
@@ -64,6 +78,10 @@ mod tests {
         assert!(ids.is_sorted());
         let [good, ..] = &ids;
         assert_eq!(ApprovalId::parse(good.as_str()).as_ref(), Some(good));
+        let item = good.item_id();
+        assert!(item.starts_with("mcpr_"), "{item}");
+        assert_eq!(ApprovalId::of_item(&item).as_ref(), Some(good));
+        assert_eq!(ApprovalId::of_item(good.as_str()), None);
         let json = serde_json::to_string(good).unwrap();
         assert_eq!(serde_json::from_str::<ApprovalId>(&json).unwrap(), *good);
         let digits = good.as_str().trim_start_matches(PREFIX);

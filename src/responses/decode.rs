@@ -1,5 +1,6 @@
 //! Decodes a request of the Responses API into a turn.
 
+mod approvals;
 mod fields;
 mod include;
 mod input;
@@ -122,11 +123,14 @@ impl ResponseOptions {
             ShownItems::Declared => match kind {
                 ToolKind::WebSearch => self.declares_web,
                 ToolKind::CodeExecution => self.declares_code,
-                ToolKind::Custom => {
-                    server.is_some_and(|server| self.servers.iter().any(|label| label == server))
-                }
+                ToolKind::Custom => server.is_some_and(|server| self.asks_client(server)),
             },
         }
+    }
+
+    /// Whether the client is asked about calls of this MCP server: whether the request declares it.
+    pub(super) fn asks_client(&self, server: &str) -> bool {
+        self.servers.iter().any(|label| label == server)
     }
 
     /// Whether the stream has events that OpenAI's API does not have.
@@ -178,6 +182,10 @@ pub fn item_messages(object: &RawObject<'_>) -> Result<Vec<Message>, RequestErro
             &KnownHistory::default(),
             false,
         )?;
+        if let Some(decision) = fields.decisions.first() {
+            let problem = "decides about a call; send the item as input of a response";
+            return Err(RequestError::invalid(&decision.param, problem));
+        }
         let parse = |json: &String| {
             Message::parse(json).map_err(|problem| RequestError::invalid("input", &problem))
         };
@@ -226,6 +234,8 @@ pub async fn decode(
         instructions,
         max_output_tokens,
         unknown_calls,
+        decisions,
+        only_decides,
         truncates,
         mut options,
     } = fields;
@@ -246,6 +256,11 @@ pub async fn decode(
     turn.streams_arguments = options.stream;
     turn.instructions = instructions;
     turn.answered_calls = unknown_calls;
+    turn.decisions = decisions;
+    turn.asking_servers.clone_from(&options.servers);
+    if only_decides {
+        turn.messages.clear();
+    }
     turn.options.limits.max_output_tokens = max_output_tokens;
     if options.shown != ShownItems::None {
         let listed = decoded.servers.iter().map(|server| ListedServer {

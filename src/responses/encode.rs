@@ -2,6 +2,7 @@
 //!
 //! One encoder does both, because the last event of a stream holds the whole response.
 
+mod approvals;
 mod calls;
 mod client_calls;
 mod convert;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use self::approvals::HeldCalls;
 use self::calls::ShownCalls;
 use self::client_calls::ClientCalls;
 pub use self::convert::{as_completion, as_response};
@@ -50,6 +52,7 @@ pub struct ResponseEncoder {
     message: Option<OpenMessage>,
     calls: ShownCalls,
     client_calls: ClientCalls,
+    held: HeldCalls,
     files: Vec<ProducedFile>,
 }
 
@@ -104,6 +107,7 @@ impl ResponseEncoder {
             items: Vec::new(),
             reasoning: None,
             message: None,
+            held: HeldCalls::default(),
             files: Vec::new(),
         }
     }
@@ -116,24 +120,19 @@ impl ResponseEncoder {
             AgentEvent::Reasoning { text, field } => self.reason(&text, field, out),
             AgentEvent::Extra { level, fields } => self.extra(level, &fields, out),
             AgentEvent::RoundEnded(end) => self.end_round(&end, out),
-            AgentEvent::Calling(calling) => {
-                self.end_texts(true, "completed", out);
-                let id = calling.tool_call_id.clone();
-                let (items, events) = (&mut self.items, &mut self.events);
-                self.calls.start(*calling, items, events, out);
-                self.client_calls.after(&id, items, events, out);
-            }
+            AgentEvent::Calling(calling) => self.calling(*calling, out),
+            AgentEvent::Waiting { call, .. } => self.waits(&call, out),
             AgentEvent::ClientArguments(piece) => {
                 self.end_reasoning("completed", out);
                 self.client_calls
                     .arguments(&piece, &mut self.items, &mut self.events, out);
             }
-            AgentEvent::Complete(record) => {
-                self.calls
-                    .end(&record, &mut self.items, &mut self.events, out);
-            }
-            AgentEvent::ToolOutput { of, text, stream } if self.options.is_named() => {
-                self.calls.output(&of, &text, stream, &mut self.events, out);
+            AgentEvent::Complete(record) => self.complete(record, out),
+            AgentEvent::ToolOutput { of, text, stream } => {
+                self.runs(&of.tool_call_id, out);
+                if self.options.is_named() {
+                    self.calls.output(&of, &text, stream, &mut self.events, out);
+                }
             }
             AgentEvent::Notice(notice) if self.options.is_named() => self.notice(&notice, out),
             AgentEvent::File(mut file) => {
@@ -145,8 +144,6 @@ impl ResponseEncoder {
             AgentEvent::Started { .. }
             | AgentEvent::BetweenRounds(_)
             | AgentEvent::Model(_)
-            | AgentEvent::Waiting { .. }
-            | AgentEvent::ToolOutput { .. }
             | AgentEvent::Annotations(_)
             | AgentEvent::Notice(_) => {}
         }
@@ -288,6 +285,7 @@ impl ResponseEncoder {
 
     /// Ends the calls that have no end.
     fn close_calls(&mut self, out: &mut BytesMut) {
+        self.release_all(out);
         let (items, events) = (&mut self.items, &mut self.events);
         self.calls.interrupt(items, events, out);
         self.client_calls.interrupt(items, events, out);
@@ -318,6 +316,7 @@ impl ResponseEncoder {
                 .hand_over(call, &mut self.items, &mut self.events, out);
         }
         self.close_calls(out);
+        self.ask(&outcome.approvals, out);
         let members = members_of(&ending, &outcome, &self.files);
         let response = self.response(ending.status, &members, Some(&outcome));
         let member = format!("\"response\":{response}");

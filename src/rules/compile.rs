@@ -129,9 +129,14 @@ impl CompiledRule {
         Ok(())
     }
 
+    /// Whether the rule may be about a tool of this name.
+    pub(super) fn names(&self, tool: &str) -> bool {
+        self.tool.is_match(tool)
+    }
+
     /// Whether the rule is about this tool.
     pub(super) fn concerns(&self, tool: &str, classes: ToolClasses) -> bool {
-        self.risk.is_none_or(|risk| classes.has(risk)) && self.tool.is_match(tool)
+        self.risk.is_none_or(|risk| classes.has(risk)) && self.names(tool)
     }
 
     /// Whether the rule matches these arguments. What cannot be compared is what the stricter rules match.

@@ -151,6 +151,15 @@ impl Permissions {
         })
     }
 
+    /// Whether some call of a tool of this name may be asked about.
+    pub fn may_ask_about(&self, tool: &str) -> bool {
+        self.levels.iter().any(|level| {
+            let mut rules = level.rules.rules().iter();
+            level.word == Some(Effect::Ask)
+                || rules.any(|rule| rule.effect == Effect::Ask && rule.names(tool))
+        })
+    }
+
     /// The decision about every call of the tool, if the levels deny it whatever its arguments, from the first call on.
     ///
     /// Patterns are not examined: a tool that is denied only because one pattern or another matches every argument is

@@ -311,7 +311,7 @@ def test_an_mcp_server_that_fails(alice, way):
 
 
 def test_what_an_mcp_server_of_a_request_must_say(alice):
-    for more in ({"require_approval": "always"}, {"server_url": None}, {"connector_id": "connector_gmail", "server_url": None}):
+    for more in ({"require_approval": "sometimes"}, {"server_url": None}, {"connector_id": "connector_gmail", "server_url": None}):
         with pytest.raises(openai.BadRequestError) as refused:
             created(alice, input="hours Monday", tools=desk(**more))
         assert refused.value.param.startswith("tools[0]")

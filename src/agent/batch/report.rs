@@ -57,6 +57,7 @@ pub(super) fn count_call(
 pub(super) fn calling(context: &BatchContext, call: &Call) -> Calling {
     Calling {
         arguments: call.call.arguments.clone(),
+        may_wait: may_wait(context, call),
         ..calling_without_arguments(context, call)
     }
 }
@@ -70,7 +71,14 @@ pub(super) fn calling_without_arguments(context: &BatchContext, call: &Call) -> 
         arguments: String::new(),
         kind: call.kind,
         on_server: call.on_server.clone(),
+        may_wait: false,
     }
+}
+
+fn may_wait(context: &BatchContext, call: &Call) -> bool {
+    let of_turn = &context.call;
+    !of_turn.approvals.is_decided(&call.call.id)
+        && of_turn.permissions.may_ask_about(&call.call.name)
 }
 
 /// The note for a model that does not get so many images.

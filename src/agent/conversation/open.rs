@@ -12,6 +12,7 @@ use super::super::contents::named_in;
 use super::super::inputs::{InputFiles, has_files};
 use super::super::parked::ParkedTurn;
 use super::super::turn::TurnRequest;
+use super::decide::{decide, no_position, nothing_waits};
 use super::join::{going_on, join, open_results, planned, sources, take_parked, without_told};
 use super::{Conversation, RunSession, delete_fork};
 use crate::ids::{FileId, Owner, RunId, SessionId};
@@ -154,11 +155,14 @@ impl Conversation {
             }
             Some(id) => Some(LeasedSession::load(sessions, &owner, id, id_origin).await?),
         };
+        let decided_in = session.as_ref().map(|session| &session.id);
+        decide(sessions, &owner, decided_in, &request.decisions).await?;
         let session = match (session, &request.options.previous) {
             (Some(session), Some(previous)) => {
                 let is_ephemeral = request.options.ephemeral;
                 let session = after(sessions, session, previous, &incoming, is_ephemeral);
-                Some(session.await?)
+                let session = session.await;
+                Some(session.map_err(|error| no_position(&request.decisions, error))?)
             }
             (session, _) => session,
         };
@@ -231,7 +235,7 @@ impl Conversation {
             let asked = context.sessions.store.approvals(&owner, &id).await?;
             parked.state.approvals = Arc::new(known(asked));
         } else if incoming.is_empty() {
-            return Err(AgentError::NothingWaits);
+            return Err(nothing_waits(request));
         }
         let before = stored.messages.len();
         let going_on = parked
@@ -390,7 +394,8 @@ async fn after(
     let place = match place {
         Some(place) => place,
         // An answer of another dialect can only be followed while it is the last one.
-        None if is_last_run => return Ok(session),
+        // And one that waits for a decision, while nothing comes after it.
+        None if is_last_run || stored.turn.is_some() => return Ok(session),
         None => return Err(AgentError::NoPosition),
     };
     if last == Some(place)

@@ -80,8 +80,8 @@ impl Run {
         kept
     }
 
-    /// Nothing of the batch runs, and calls of it wait. The reader of a stream waits with them for a while; else the turn ends
-    /// until they are decided.
+    /// Nothing of the batch runs, and calls of it wait. The reader of a stream waits with them for a while; else, and where the
+    /// answer brings a question to the client, the turn ends until they are decided.
     pub(super) async fn wait_or_end(&mut self, batch: Box<Batch>) {
         let is_read = self.control.abort_reason().is_none();
         if is_read && self.is_decided().await {
@@ -89,7 +89,9 @@ impl Run {
             return;
         }
         let longest = self.parts.settings.approval_wait;
-        if !self.request.streamed || !is_read || longest.is_zero() {
+        let is_handed_over = self.waiting.iter().any(|call| self.hands_over(call));
+        let may_wait = self.request.streamed && is_read && !is_handed_over;
+        if !may_wait || longest.is_zero() {
             self.end(StopReason::ApprovalRequired, Vec::new());
             return;
         }
@@ -177,10 +179,18 @@ impl Run {
         Box::pin(self.end_batch()).await
     }
 
+    /// Whether the answer brings the question about this call to the client.
+    fn hands_over(&self, call: &WaitingCall) -> bool {
+        let server = call.of.on_server.as_ref().map(|remote| &remote.server);
+        server.is_some_and(|server| self.request.asking_servers.contains(server))
+    }
+
     /// What the reader is told of the calls that wait, at the end of the turn.
     pub(super) fn tell_waiting(&mut self) -> Vec<WaitingCall> {
         let waiting = mem::take(&mut self.waiting);
-        if let Some(sentence) = sentence(&waiting) {
+        // The others have items of their own in the answer.
+        let told = waiting.iter().filter(|call| !self.hands_over(call));
+        if let Some(sentence) = sentence(&told.collect::<Vec<_>>()) {
             self.add_text(sentence);
         }
         waiting

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::extensions::Extensions;
 use super::object::RequestObject;
+use super::require_approval::{REQUIRE_APPROVAL, RequiredApproval, level};
 use super::tools::ToolEntry;
 use super::{ChatTurn, PartialRequest};
 use crate::agent::offer::{ServerOffer, unavailable};
@@ -27,7 +27,7 @@ pub(super) const MEMBERS: [&str; 8] = [
     "authorization",
     "headers",
     "allowed_tools",
-    "require_approval",
+    REQUIRE_APPROVAL,
 ];
 
 /// Most servers of one request. With more the request is a 400.
@@ -69,7 +69,14 @@ const TRANSPORT_HEADERS: [&str; 14] = [
 pub struct DeclaringServers<'a> {
     request: PartialRequest<'a>,
     extensions: Extensions,
-    servers: Vec<McpServerRequest>,
+    servers: Vec<DeclaredServer>,
+}
+
+/// A server that a request declares.
+#[derive(Debug)]
+pub(super) struct DeclaredServer {
+    server: McpServerRequest,
+    required: RequiredApproval,
 }
 
 /// Reads the servers, where the server connects to such at all.
@@ -79,8 +86,8 @@ pub struct DeclaringServers<'a> {
 pub(super) fn read(
     entries: &[ToolEntry<'_>],
     offer: &ServerOffer<'_>,
-) -> Result<Vec<McpServerRequest>, RequestError> {
-    let mut servers: Vec<McpServerRequest> = Vec::new();
+) -> Result<Vec<DeclaredServer>, RequestError> {
+    let mut servers: Vec<DeclaredServer> = Vec::new();
     if !offer.connects_to_servers() {
         return Ok(servers);
     }
@@ -96,15 +103,16 @@ pub(super) fn read(
             let problem = format!("is one MCP server too many; a request can have {MAX_SERVERS}");
             return Err(RequestError::invalid(&path, &problem));
         }
-        let server = ServerEntry::read(json, &path)?.server(offer)?;
-        if servers.iter().any(|other| other.label == server.label) {
+        let declared = ServerEntry::read(json, &path)?.server(offer)?;
+        let label = &declared.server.label;
+        if servers.iter().any(|other| other.server.label == *label) {
             let problem = "is the label of another server of this request; write another one";
             return Err(RequestError::invalid(
                 &format!("{path}.server_label"),
                 problem,
             ));
         }
-        servers.push(server);
+        servers.push(declared);
     }
     Ok(servers)
 }
@@ -113,7 +121,7 @@ impl<'a> DeclaringServers<'a> {
     pub(super) fn new(
         request: PartialRequest<'a>,
         extensions: Extensions,
-        servers: Vec<McpServerRequest>,
+        servers: Vec<DeclaredServer>,
     ) -> Self {
         Self {
             request,
@@ -123,19 +131,26 @@ impl<'a> DeclaringServers<'a> {
     }
 
     /// Connects to the servers, and turns the request into a turn. A server that cannot be used is left out, and the
-    /// client is told.
+    /// client is told. The calls that the request wants approved become rules of its level.
     ///
     /// # Errors
     /// When a field that loopwright acts on is wrong, or a declared tool has the name of a server's.
     pub async fn into_turn(self) -> Result<Box<ChatTurn>, RequestError> {
-        let (mut request, extensions) = (self.request, self.extensions);
+        let (mut request, mut extensions) = (self.request, self.extensions);
+        let servers = self.servers.into_iter();
+        let (servers, required): (Vec<_>, Vec<_>) = servers
+            .map(|declared| (declared.server, declared.required))
+            .unzip();
         let mut connected = Vec::new();
         if extensions.options.max_tool_rounds > 0 {
             let owner = &request.caller.owner;
-            connected = request.offer.connect(owner, self.servers).await;
+            connected = request.offer.connect(owner, servers).await;
             request.notices = connected.iter().filter_map(unavailable).collect();
         }
         let tools = request.tool_set(&extensions)?;
+        if let Some(level) = level(&connected, &required, &tools) {
+            extensions.permissions.push(level);
+        }
         let mut decoded = request.turn(extensions, tools)?;
         decoded.servers = connected;
         Ok(decoded)
@@ -184,9 +199,9 @@ impl<'a> ServerEntry<'a> {
         Ok(Self(object))
     }
 
-    fn server(self, offer: &ServerOffer<'_>) -> Result<McpServerRequest, RequestError> {
+    fn server(self, offer: &ServerOffer<'_>) -> Result<DeclaredServer, RequestError> {
         let label = self.label(offer)?;
-        self.refuse_approval()?;
+        let required = RequiredApproval::read(&self.0)?;
         let url: Option<String> = self.0.member("server_url", "must be a string")?;
         let url = url.ok_or_else(|| {
             self.0
@@ -205,14 +220,15 @@ impl<'a> ServerEntry<'a> {
         }
         let headers = self.headers()?;
         let allowed = self.allowed_tools()?;
-        Ok(McpServerRequest {
+        let server = McpServerRequest {
             label,
             url,
             headers,
             allowed_tools: allowed.tool_names,
             allowed_read_only: allowed.read_only,
             description,
-        })
+        };
+        Ok(DeclaredServer { server, required })
     }
 
     fn label(&self, offer: &ServerOffer<'_>) -> Result<String, RequestError> {
@@ -232,22 +248,6 @@ impl<'a> ServerEntry<'a> {
             }
             false => Ok(label),
         }
-    }
-
-    /// Refuses calls that would wait for an approval, which is what OpenAI's API does by default.
-    fn refuse_approval(&self) -> Result<(), RequestError> {
-        let value: Value = self
-            .0
-            .member("require_approval", "must be \"never\"")?
-            .unwrap_or_default();
-        let always = &value["always"];
-        let always = always.get("tool_names").unwrap_or(always);
-        let none = always.as_array().is_some_and(Vec::is_empty);
-        if value == "never" || none {
-            return Ok(());
-        }
-        let problem = "asks for an approval of calls, as it does when it is absent, and approvals are not available in this version; set it to \"never\"";
-        Err(self.0.invalid("require_approval", problem))
     }
 
     fn headers(&self) -> Result<HeaderMap, RequestError> {

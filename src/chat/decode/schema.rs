@@ -149,7 +149,8 @@ enum ChatTool {
         headers: Option<BTreeMap<String, String>>,
         /// The tools that are offered: their names, or an object with them as `tool_names`. By default all.
         allowed_tools: Option<Value>,
-        /// Has to be `never`, or `{"always": {"tool_names": []}}`, in this version.
+        /// About which calls a person is asked: `always` (the default), `never`, or an object whose members `always` and
+        /// `never` have lists `tool_names`.
         require_approval: Option<Value>,
     },
     /// A hosted tool, such as `code_interpreter` or `web_search`.

@@ -236,6 +236,7 @@ mod tests {
             arguments: arguments.into(),
             kind,
             on_server: None,
+            may_wait: false,
         }
     }
 

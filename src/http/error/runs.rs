@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use super::{ApiError, RETRY_AFTER_SECONDS};
+use crate::openai::request::RequestError;
 
 impl ApiError {
     /// 502 for a turn whose model may not be called, because a hook failed that has to agree.
@@ -39,6 +40,18 @@ impl ApiError {
     pub(in crate::http) fn approval_decided() -> Self {
         let message = "the approval was decided before, has expired, or its conversation went on; see GET /v1/agent/approvals";
         Self::invalid(StatusCode::CONFLICT, Some("approval_decided"), message)
+    }
+
+    /// For a decision in a request: 409 as above, or 400 for an approval that its conversation does not have.
+    pub(super) fn refused_decision(param: String, is_known: bool) -> Self {
+        if !is_known {
+            let problem = "names no approval of this conversation; send the id of its mcp_approval_request, with the \
+                           previous_response_id or the conversation";
+            return RequestError::invalid(&param, problem).into();
+        }
+        let mut error = Self::approval_decided();
+        error.0.param = Some(param);
+        error
     }
 
     /// 410 for a run whose lines are no longer kept.

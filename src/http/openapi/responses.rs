@@ -51,6 +51,7 @@ pub(in crate::http) fn create(operation: Operation<'_>) -> Operation<'_> {
         .streams::<ResponseEvent>(200)
         .with_headers(200, &OF_LOOP)
         .fails(errors::RESPONSES)
+        .fails(errors::DECIDED)
         .fails_as_turn()
         .leads_to(200, &OF_ID)
 }
@@ -78,6 +79,7 @@ pub(in crate::http) fn show(operation: Operation<'_>) -> Operation<'_> {
         .with_headers(200, &OF_LOOP)
         .fails(errors::EVENTS_EXPIRED)
         .fails(errors::REPLICA)
+        .fails(errors::DECIDED)
         .fails_as_kept_run()
 }
 
@@ -104,6 +106,7 @@ pub(in crate::http) fn cancel(operation: Operation<'_>) -> Operation<'_> {
             "The response, which has ended; unchanged if it had before.",
         )
         .fails(errors::REPLICA)
+        .fails(errors::DECIDED)
         .fails_as_kept_run()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::super::AppState;
@@ -9,7 +10,7 @@ use super::super::body::HeldBody;
 use super::super::error::ApiError;
 use super::super::reads::{self, taking_apart};
 use super::items::SessionItems;
-use crate::ids::{Owner, RunId, SessionId};
+use crate::ids::{ApprovalId, Owner, RunId, SessionId};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 use crate::responses::decode::{KnownHistory, NamedContainer, References};
@@ -50,6 +51,14 @@ pub(super) async fn known_history(
             Some(id) if state.sessions.store.head(owner, &id).await?.is_some() => Some(id),
             Some(_) | None => None,
         };
+    }
+    if known.session.is_none()
+        && let Some(id) = &references.approval
+    {
+        let store = &state.sessions.store;
+        let found = store.find_approval(Some(owner), id).await?;
+        known.session = found.map(|found| found.session);
+        known.appends = known.session.is_some() && !references.has_questions;
     }
     let named = known.session.as_ref();
     known.items = items(state, owner, &references.items, named, body).await?;
@@ -163,6 +172,9 @@ async fn items(
         bytes: 0,
         most: state.settings.max_body_bytes.saturating_sub(body.len()),
     };
+    for item in questions(state, owner, ids).await? {
+        referred.take(item)?;
+    }
     let runs: BTreeSet<RunId> = ids.iter().filter_map(|id| RunId::of_item(id)).collect();
     // One after another, so that no more than one of them is in memory.
     for run in runs {
@@ -205,6 +217,24 @@ async fn items(
         body.refer_to(referred.bytes).await?;
     }
     Ok(referred.found)
+}
+
+/// The questions about calls among the items with these ids. Of a question only its id counts.
+async fn questions(
+    state: &AppState,
+    owner: &Owner,
+    ids: &[String],
+) -> Result<Vec<ItemText>, ApiError> {
+    let mut questions = Vec::new();
+    for id in ids.iter().filter_map(|id| ApprovalId::of_item(id)) {
+        let store = &state.sessions.store;
+        if store.find_approval(Some(owner), &id).await?.is_some() {
+            let item = json!({"type": "mcp_approval_request", "id": id.item_id()});
+            let item = RawValue::from_string(item.to_string()).ok();
+            questions.extend(item.and_then(ItemText::new));
+        }
+    }
+    Ok(questions)
 }
 
 /// The response that a run has ended with; `None` after an error.

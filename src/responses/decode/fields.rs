@@ -4,6 +4,7 @@ use memchr::memchr2;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::approvals::refuse_unstored;
 use super::include::Include;
 use super::input::InputFields;
 use super::names::ToolNames;
@@ -13,7 +14,7 @@ use super::tools::DeclaredFields;
 use super::{KnownHistory, RequestHead, ResponseOptions, ShownItems};
 use crate::agent::offer::ServerOffer;
 use crate::agent::options::OnLimit;
-use crate::agent::turn::Caller;
+use crate::agent::turn::{Caller, GivenDecision};
 use crate::chat::decode::PROGRESS_HEADER;
 use crate::openai::metadata::metadata;
 use crate::openai::raw::{RawObject, push_entry, quoted};
@@ -45,6 +46,8 @@ pub(super) const OWN: [&str; 23] = [
     "tool_choice",
     "truncation",
 ];
+/// The messages of a chat request that needs one.
+pub(super) const NO_MESSAGE: &str = r#"[{"role":"user","content":""}]"#;
 /// Members that no response can be made with.
 const UNSUPPORTED: [&str; 3] = ["context_management", "moderation", "prompt"];
 /// Clients that fail on calls of tools that they did not declare.
@@ -66,6 +69,9 @@ pub(super) struct ResponseFields {
     pub(super) instructions: Option<String>,
     pub(super) max_output_tokens: Option<u64>,
     pub(super) unknown_calls: Vec<String>,
+    pub(super) decisions: Vec<GivenDecision>,
+    /// The input only decides about calls: the chat request has a message that stands for none.
+    pub(super) only_decides: bool,
     /// The oldest turns are left out of a prompt that is too long.
     pub(super) truncates: bool,
     pub(super) options: ResponseOptions,
@@ -136,6 +142,7 @@ impl ResponseFields {
         let is_named = caller.session_header.is_some() || object.get_some("session_id").is_some();
         let in_session = is_named || known.session.is_some();
         let input = InputFields::read(object, known, in_session)?;
+        refuse_unstored(object, &input.decisions)?;
         let instructions: Option<String> = body_member(object, "instructions", "a string")?;
         let whole = "a whole number of 0 or more";
         let max_output_tokens: Option<u64> = body_member(object, "max_output_tokens", whole)?;
@@ -160,7 +167,12 @@ impl ResponseFields {
         let mut chat = String::from("{");
         push_entry(&mut chat, "model", &quoted(&model));
         let list = |entries: &[String]| format!("[{}]", entries.join(","));
-        push_entry(&mut chat, "messages", &list(&input.messages));
+        let only_decides = input.messages.is_empty();
+        let messages = match only_decides {
+            true => NO_MESSAGE.to_owned(),
+            false => list(&input.messages),
+        };
+        push_entry(&mut chat, "messages", &messages);
         if !tools.chat.is_empty() {
             push_entry(&mut chat, "tools", &list(&tools.chat));
         }
@@ -199,6 +211,8 @@ impl ResponseFields {
             instructions,
             max_output_tokens,
             unknown_calls: input.unknown_calls,
+            decisions: input.decisions,
+            only_decides,
             truncates,
             options: ResponseOptions {
                 stream,

@@ -7,13 +7,16 @@ mod content;
 mod records;
 mod rounds;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use self::content::{assistant_text, plain_text, tool_output, user_content};
 use self::rounds::Messages;
 use super::KnownHistory;
+use super::approvals::{REQUEST, RESPONSE, decisions};
 use super::names::offered;
 use crate::agent::event::Notice;
+use crate::agent::turn::GivenDecision;
 use crate::openai::raw::{RawObject, quoted};
 use crate::openai::request::RequestError;
 
@@ -26,6 +29,8 @@ pub(super) struct InputFields {
     pub(super) positions: Vec<usize>,
     /// Calls that are answered and that the input does not hold.
     pub(super) unknown_calls: Vec<String>,
+    /// Decisions about calls that wait.
+    pub(super) decisions: Vec<GivenDecision>,
     /// The items that record what somebody else ran.
     records: Vec<usize>,
 }
@@ -103,8 +108,11 @@ impl InputFields {
         for item in &items {
             item.add_to(&mut messages)?;
         }
-        let fields = messages.finish();
-        match fields.messages.is_empty() {
+        let fields = Self {
+            decisions: decisions(&items)?,
+            ..messages.finish()
+        };
+        match fields.messages.is_empty() && fields.decisions.is_empty() {
             true => Err(RequestError::invalid(
                 "input",
                 "holds nothing for the model; send a message",
@@ -131,7 +139,7 @@ impl InputFields {
 
 /// One item of the input.
 #[derive(Debug)]
-struct InputItem<'a> {
+pub(super) struct InputItem<'a> {
     index: usize,
     object: RawObject<'a>,
     kind: String,
@@ -160,11 +168,54 @@ impl<'a> InputItem<'a> {
         is_call.then(|| text(&self.object, "call_id")).flatten()
     }
 
+    /// Its type.
+    pub(super) fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Whether it is one that an answer brings, and no question about a call.
+    pub(super) fn is_of_answer(&self) -> bool {
+        match self.kind.as_str() {
+            "message" => text(&self.object, "role").as_deref() == Some("assistant"),
+            "function_call"
+            | "custom_tool_call"
+            | "reasoning"
+            | "web_search_call"
+            | "code_interpreter_call"
+            | "mcp_call"
+            | "mcp_list_tools" => true,
+            _ => false,
+        }
+    }
+
+    /// The path of a member.
+    pub(super) fn path(&self, member: &str) -> String {
+        format!("input[{}].{member}", self.index)
+    }
+
+    /// An error about a member.
+    pub(super) fn invalid_member(&self, member: &str, problem: &str) -> RequestError {
+        RequestError::invalid(&self.path(member), problem)
+    }
+
+    /// A member as a type; `None` if it is absent or `null`.
+    pub(super) fn member<T: for<'d> Deserialize<'d>>(
+        &self,
+        key: &str,
+        shape: &str,
+    ) -> Result<Option<T>, RequestError> {
+        let value = self.object.get_some(key);
+        let value = value.map(|value| serde_json::from_str(value.get()));
+        value
+            .transpose()
+            .map_err(|_| self.invalid_member(key, shape))
+    }
+
     fn invalid(&self, problem: &str) -> RequestError {
         RequestError::invalid(&format!("input[{}]", self.index), problem)
     }
 
-    fn need(&self, key: &str) -> Result<String, RequestError> {
+    pub(super) fn need(&self, key: &str) -> Result<String, RequestError> {
         let problem = format!("must be a text in an item of the type '{}'", self.kind);
         text(&self.object, key)
             .ok_or_else(|| RequestError::invalid(&format!("input[{}].{key}", self.index), &problem))
@@ -197,8 +248,8 @@ impl<'a> InputItem<'a> {
                 });
                 self.hosted(messages, &name, &arguments, &result);
             }
-            // What the tools are is known to the server, or read with `tools`.
-            "mcp_list_tools" | ADDITIONAL_TOOLS => {}
+            // What the tools are is known to the server, or read with `tools`. Decisions are made before the turn goes on.
+            "mcp_list_tools" | ADDITIONAL_TOOLS | REQUEST | RESPONSE => {}
             other => match records::text_of(other, &self.object) {
                 Some(text) => messages.record(self.index, &text),
                 None => {

@@ -4,13 +4,14 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::fields::OWN;
+use super::approvals::REQUEST_ID;
+use super::fields::{NO_MESSAGE, OWN};
 use super::names::offered;
 use super::tools::MCP;
 use crate::agent::offer::ServerOffer;
 use crate::agent::turn::Capability;
 use crate::chat::decode::capability;
-use crate::ids::RunId;
+use crate::ids::{ApprovalId, RunId};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::openai::request::body_object;
 use crate::responses::encode::REASONING_MARK;
@@ -55,6 +56,10 @@ impl IssuedIds {
 
     fn item(&mut self, item: &RawObject<'_>) {
         let run = text(item, "id").and_then(|id| RunId::of_item(&id));
+        let mut asked = [text(item, "id"), text(item, REQUEST_ID)]
+            .into_iter()
+            .flatten();
+        self.has_items |= asked.any(|id| ApprovalId::of_item(&id).is_some());
         let sealed = text(item, "encrypted_content");
         self.has_items |= run.is_some_and(|run| run.has_issued_form())
             || sealed.is_some_and(|handle| handle.starts_with(REASONING_MARK));
@@ -90,7 +95,7 @@ pub fn as_plain_chat(
     }
     let mut chat = String::from("{");
     push_entry(&mut chat, "model", &quoted(model));
-    push_entry(&mut chat, "messages", r#"[{"role":"user","content":""}]"#);
+    push_entry(&mut chat, "messages", NO_MESSAGE);
     if !tools.is_empty() {
         push_entry(&mut chat, "tools", &format!("[{}]", tools.join(",")));
     }

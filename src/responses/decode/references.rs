@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-use crate::ids::{RunId, SessionId};
+use super::approvals::REQUEST_ID;
+use crate::ids::{ApprovalId, RunId, SessionId};
 use crate::openai::raw::RawObject;
 use crate::openai::request::{RequestError, body_member, body_object};
 
@@ -23,6 +24,10 @@ pub struct References {
     pub container: Option<NamedContainer>,
     /// The run of the newest item among the input that may be of this server.
     pub newest: Option<RunId>,
+    /// The newest approval that the input decides.
+    pub approval: Option<ApprovalId>,
+    /// The input has the questions as well, so that it is the whole conversation.
+    pub has_questions: bool,
 }
 
 /// A container that a tool names.
@@ -108,9 +113,13 @@ impl References {
         let text = |key: &str| -> Option<String> {
             serde_json::from_str(object.get_some(key)?.get()).ok()
         };
+        let decided = text(REQUEST_ID).and_then(|id| ApprovalId::of_item(&id));
+        self.approval = decided.or_else(|| self.approval.take());
         let Some(id) = text("id") else {
             return;
         };
+        // By itself or by reference.
+        self.has_questions |= ApprovalId::of_item(&id).is_some();
         let run = RunId::of_item(&id);
         if text("type").as_deref() == Some("item_reference") {
             self.items.push(id);

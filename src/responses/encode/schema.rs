@@ -119,7 +119,7 @@ struct OutputTokensDetails {
 pub struct OutputItem {
     id: String,
     /// `message`, `reasoning`, `function_call`, `function_call_output`, `custom_tool_call`, `web_search_call`,
-    /// `code_interpreter_call`, `mcp_call` or `mcp_list_tools`.
+    /// `code_interpreter_call`, `mcp_call`, `mcp_list_tools` or `mcp_approval_request`.
     r#type: String,
     #[schemars(extend("enum" = ["in_progress", "completed", "incomplete", "failed"]), with = "String", skip_serializing_if = "Option::is_none")]
     status: Option<String>,

@@ -141,6 +141,12 @@ impl Approvals {
         asked.map(|asked| &asked.answer)
     }
 
+    /// Whether it is decided what becomes of this call, or nobody is asked any more.
+    pub fn is_decided(&self, call_id: &str) -> bool {
+        let mut of_call = self.0.iter().filter(|asked| asked.call_id == call_id);
+        of_call.any(|asked| asked.answer != AskAnswer::Waiting)
+    }
+
     /// Whether a person has changed the arguments of a call.
     pub fn has_edited(&self, call_id: &str) -> bool {
         let mut of_call = self.0.iter().filter(|asked| asked.call_id == call_id);

@@ -50,6 +50,11 @@ impl TurnPermissions {
         self.rules.may_ask()
     }
 
+    /// Whether some call of a tool of this name may be asked about.
+    pub fn may_ask_about(&self, tool: &str) -> bool {
+        self.rules.may_ask_about(tool)
+    }
+
     /// The same turn under the rules of the request that goes on with it: those of both requests hold. Counts know levels by
     /// their position, so that what is new comes last.
     #[must_use]

@@ -1,5 +1,6 @@
 //! MCP servers that requests declare.
 
+mod approvals;
 mod limits;
 mod refused;
 

@@ -241,7 +241,7 @@ async fn a_call_that_has_started_is_not_run_again(database: Database) {
     let decisions = Decisions::none_yet();
     let first = database.process(&decisions).await;
     // As a crash.
-    drop(running(&first, &decisions).await);
+    drop(Box::pin(running(&first, &decisions)).await);
     first.end().await;
     let second = database.process(&decisions).await;
     goes_on_after_the_end(&second, &decisions).await;
@@ -301,7 +301,7 @@ async fn what_was_not_asked_yet_outlives_the_end_of_its_process(database: Databa
 async fn what_waits_outlives_the_end_of_its_process(database: Database) {
     let decisions = Decisions::none_yet();
     let first = database.process(&decisions).await;
-    let (mut run, control) = running(&first, &decisions).await;
+    let (mut run, control) = Box::pin(running(&first, &decisions)).await;
     control.abort(AbortReason::Shutdown);
     let ended = loop {
         match run.next().await {

@@ -222,7 +222,8 @@ impl Process {
     pub(super) async fn begin(&self, body: Value) -> (Run, TurnControl) {
         let request = self.request(body);
         let control = TurnControl::new(RunId::fresh());
-        let run = self.agent.run(request, control.clone()).await.unwrap();
+        let run = Box::pin(self.agent.run(request, control.clone()));
+        let run = run.await.unwrap();
         (run, control)
     }
 
