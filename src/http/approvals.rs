@@ -27,6 +27,7 @@ const MOST_LISTED: usize = 1000;
 
 /// The body of `POST /v1/agent/approvals/{id}`.
 #[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct DecisionRequest {
     /// Whether the call runs.

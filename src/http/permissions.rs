@@ -15,6 +15,7 @@ use crate::tools::repair::Repaired;
 
 /// The body of `POST /v1/permissions/explain`.
 #[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct ExplainRequest {
     /// The name of a server-side tool, as the model sees it.

@@ -9,7 +9,7 @@ const ROUNDS: [(&str, usize); 2] = [("short", 0), ("long", 4)];
 /// Most statements of a turn besides: for its lease, its history, what was asked, its answer and its record.
 const MOST_PER_TURN: usize = 6;
 /// What replicas do at times of their own begins in one of these ways.
-const BACKGROUND: [&str; 15] = [
+const BACKGROUND: [&str; 16] = [
     "DELETE FROM files",
     "DELETE FROM idempotency_keys",
     "DELETE FROM runs",
@@ -18,6 +18,7 @@ const BACKGROUND: [&str; 15] = [
     "LISTEN",
     "SELECT blob FROM dead_blobs",
     "SELECT CAST(coalesce(sum(bytes)",
+    "SELECT count(*) FROM approvals",
     "SELECT holds_lock_6",
     "SELECT pg_advisory_lock",
     "SELECT suspected, dead",
