@@ -50,6 +50,12 @@ impl OpenBatch {
         self.message = self.message.with_tool_calls(&calls);
     }
 
+    /// Whether a call may still start.
+    pub(super) fn may_start(&self) -> bool {
+        let mut running = self.calls.iter().filter(|call| call.runs());
+        running.any(|call| !call.state.has_started())
+    }
+
     /// Whether a call waits for a decision.
     pub(super) fn waits(&self) -> bool {
         self.calls.iter().any(Call::waits)

@@ -1,6 +1,7 @@
 //! Calls that a person decides about: streamed and not, over a restart, by the own key or an operator.
 
 mod killed;
+mod many;
 
 use http::Method;
 use serde_json::{Value, json};

@@ -41,7 +41,7 @@ impl Run {
                     self.phase = Phase::Batch(batch);
                     return Box::pin(self.run_out()).await;
                 }
-                if reason == AbortReason::Shutdown && batch.outlives_process() {
+                if !has_reader && batch.outlives_process() && batch.open().may_start() {
                     batch.cancel_started();
                     self.ready.extend(batch.take_events());
                     if self.keep_batch(&mut batch).await {

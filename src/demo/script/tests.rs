@@ -3,7 +3,7 @@ use serde_json::json;
 use super::super::tour::Tour;
 use super::*;
 
-const TOOLS: [&str; 7] = [
+const TOOLS: [&str; 8] = [
     "get_weather",
     "get_ticket",
     "list_comments",
@@ -11,6 +11,7 @@ const TOOLS: [&str; 7] = [
     "web_search",
     "read_page",
     "harbour__get_tides",
+    "send_refund",
 ];
 
 fn script() -> Script {
