@@ -21,8 +21,10 @@ use self::summary::StartSummary;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, AgentParts, ToolServices};
 use crate::cluster::ClusterError;
-use crate::config::Config;
-use crate::hooks::{HookSetupError, Hooks};
+use crate::config::{Config, WebConfig};
+use crate::hooks::approver::Approver;
+use crate::hooks::settings::Settings as HookSettings;
+use crate::hooks::{HookMeter, HookSetupError, Hooks};
 use crate::http::{AppState, Services, server};
 use crate::metrics::Metrics;
 use crate::redact::Redactor;
@@ -152,19 +154,19 @@ impl App {
         let sandbox = start_sandbox(config.sandbox, &tasks).await?;
         let mut sources = configured::sources(&config.tools)?;
         let code = code_execution(sandbox.as_ref(), config.tools.code_by_default);
-        let web = config.web.as_ref();
-        let web = web
-            .map(|config| Web::new(&config.web, &tasks))
-            .transpose()?;
-        let by_default = config.web.as_ref().is_some_and(|web| web.by_default);
-        let access = web.clone().map(|web| WebAccess::new(web, by_default));
+        let (web, access) = web_access(config.web.as_ref(), &tasks)?;
         sources.extend(built_in(code.clone(), access, config.mcp.search_above));
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let hooks = Hooks::new(&config.hooks, metrics.clone())?;
         let timeout = config.agent.approval_timeout;
-        let gate = gate(timeout, &hooks, config.redactor.clone(), metrics.clone());
+        let gate = gate(
+            timeout,
+            config.redactor.clone(),
+            (&config.hooks, &hooks),
+            &metrics,
+        )?;
         let store = open_store(&config.session.store, &config.changes).await?;
         summary.log(code.as_ref(), &sources.snapshot());
         let (cluster, replica_listener) =
@@ -349,16 +351,35 @@ fn code_execution(sandbox: Option<&Sandbox>, by_default: bool) -> Option<CodeExe
     sandbox.map(|sandbox| CodeExecution::new(sandbox.clone(), by_default))
 }
 
+/// Search and pages, and how turns get them.
+fn web_access(
+    settings: Option<&WebConfig>,
+    tasks: &TaskTracker,
+) -> Result<(Option<Web>, Option<WebAccess>), AppError> {
+    let Some(settings) = settings else {
+        return Ok((None, None));
+    };
+    let web = Web::new(&settings.web, tasks)?;
+    let access = WebAccess::new(web.clone(), settings.by_default);
+    Ok((Some(web), Some(access)))
+}
+
 /// What decides about calls.
 fn gate(
     approval_timeout: Duration,
-    hooks: &Hooks,
     redactor: Option<Redactor>,
-    metrics: Metrics,
-) -> Arc<Gate> {
+    (settings, hooks): (&HookSettings, &Hooks),
+    metrics: &Metrics,
+) -> Result<Arc<Gate>, AppError> {
+    let meter: Arc<dyn HookMeter> = Arc::new(metrics.clone());
+    let approver = settings.approver.as_ref();
+    let approver = approver.map(|it| Approver::new(it, &settings.certificates, &meter));
+    let metrics = metrics.clone();
     let counter = DecisionCounter::new(move |effect, level| metrics.call_decided(effect, level));
     let gate = Gate::new(approval_timeout, hooks.clone(), redactor);
-    Arc::new(gate.counted(counter))
+    Ok(Arc::new(
+        gate.counted(counter).asking(approver.transpose()?),
+    ))
 }
 
 /// The sources of loopwright's own tools.

@@ -165,6 +165,8 @@ pub(super) struct File {
     pub(super) mcp_requests: McpRequestsSection,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hooks: Vec<super::hooks::HookSection>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) approver: Option<super::hooks::ApproverSection>,
     pub(super) file_urls: FileUrlsSection,
     /// After the checks: only if code execution is on.
     pub(super) sandbox: Option<SandboxSection>,

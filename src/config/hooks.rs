@@ -32,12 +32,55 @@ pub(super) struct HookSection {
     secret_file: Option<PathBuf>,
 }
 
+/// `[approver]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ApproverSection {
+    url: ServiceUrl,
+    #[serde(default)]
+    timeout: Seconds<10_000>,
+    #[serde(default)]
+    max_answer_bytes: ByteSize<1, MIB>,
+    #[serde(default)]
+    on_failure: OnFailure,
+    #[serde(default, skip_serializing_if = "Headers::is_empty")]
+    headers: Headers,
+    secret_env: Option<VariableName>,
+    secret_file: Option<PathBuf>,
+}
+
 pub(super) fn settings(file: &File, checks: &Validation<'_>) -> Result<Settings, ConfigError> {
     let hooks = file.hooks.iter().enumerate();
     let hooks = hooks.map(|(index, section)| hook(index, section, checks));
     Ok(Settings {
         hooks: hooks.collect::<Result<_, _>>()?,
+        approver: file
+            .approver
+            .as_ref()
+            .map(|it| approver(it, checks))
+            .transpose()?,
         certificates: checks.certificates.clone(),
+    })
+}
+
+fn approver(
+    section: &ApproverSection,
+    checks: &Validation<'_>,
+) -> Result<HookServiceSettings, ConfigError> {
+    checks.secrets.add_parts(&section.url.0);
+    let (secret_env, secret_file) = (&section.secret_env, &section.secret_file);
+    Ok(HookServiceSettings {
+        url: section.url.0.clone(),
+        headers: checks.headers("approver.headers", &section.headers)?,
+        secret: checks.secret(
+            "approver.secret",
+            secret_env.as_ref(),
+            secret_file.as_ref(),
+            signing_secret,
+        )?,
+        timeout: section.timeout.into(),
+        max_answer_bytes: section.max_answer_bytes.into(),
+        on_failure: section.on_failure,
     })
 }
 

@@ -14,6 +14,8 @@ use crate::net::CaCertificates;
 pub struct Settings {
     /// The `[[hooks]]` entries, in the order in which they are asked.
     pub hooks: Vec<HookSettings>,
+    /// The service that is asked for an approval before a person is.
+    pub approver: Option<HookServiceSettings>,
     /// Authorities that are trusted besides those of the system.
     pub certificates: CaCertificates,
 }

@@ -15,7 +15,7 @@ use super::{AppState, body};
 use crate::ids::{ApprovalId, Owner, SessionId};
 use crate::openai::request::{RequestError, body_member, body_object, one_of, refuse_unknown};
 use crate::rules::RuleRef;
-use crate::runs::RunRecordState;
+use crate::runs::{RunRecordState, RunStatus};
 use crate::session::{
     Approval, ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Remember,
 };
@@ -61,7 +61,7 @@ pub(super) struct ApprovalList {
 
 /// A call that waits for a decision.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ListedApproval {
+pub(super) struct ListedApproval {
     approval_id: ApprovalId,
     /// The arguments with which the call would run.
     #[schemars(with = "Value")]
@@ -106,6 +106,22 @@ impl From<Approval> for ListedApproval {
 fn seen_by(state: &AppState, owner: &Owner) -> Option<Owner> {
     let is_operator = state.access.get().authenticator.is_named_operator(owner);
     (!is_operator).then(|| owner.clone())
+}
+
+/// The calls of the session of a run that wait for a decision.
+pub(super) async fn of_run(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunStatus,
+) -> Result<Vec<ListedApproval>, ApiError> {
+    let Some(session) = &run.session_id else {
+        return Ok(Vec::new());
+    };
+    let asked = state.sessions.store.approvals(owner, session).await?;
+    let waiting = asked
+        .into_iter()
+        .filter(|approval| approval.state == ApprovalState::Waiting);
+    Ok(waiting.map(ListedApproval::from).collect())
 }
 
 /// Lists the calls that wait for a decision, the oldest first.

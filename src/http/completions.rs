@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::answer::DeletedObject;
+use super::approvals::{self, ListedApproval};
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::reads::{self, ReadAnswer, taking_apart};
@@ -60,7 +61,8 @@ pub(super) async fn show(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     if let Some(status) = state.runs.status(&owner, &id) {
-        return Ok(still_running(&status));
+        let approvals = approvals::of_run(&state, &owner, &status).await?;
+        return Ok(still_running(&status, approvals));
     }
     let found = look_up(&state, &owner, &id).await?;
     match found.state {
@@ -72,7 +74,11 @@ pub(super) async fn show(
             Ok(reads::counted(response, memory))
         }
         RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
-        RunRecordState::RunningElsewhere => Ok(still_running(&found.into())),
+        RunRecordState::RunningElsewhere => {
+            let status = found.into();
+            let approvals = approvals::of_run(&state, &owner, &status).await?;
+            Ok(still_running(&status, approvals))
+        }
         // It started in between.
         RunRecordState::Running => Err(not_found()),
     }
@@ -99,8 +105,8 @@ async fn completion_of(id: &RunId, answer: Arc<RunAnswer>) -> Arc<RunAnswer> {
 /// A run that has not ended.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct RunningCompletion<'a> {
-    /// Calls that wait for an approval: none in this version.
-    approvals: [(); 0],
+    /// The calls that wait for a person's decision.
+    approvals: Vec<ListedApproval>,
     /// When it was started, in seconds since 1970.
     created: i64,
     /// The id of the run and of its answer.
@@ -138,9 +144,9 @@ pub(super) struct CancelRequest {
 }
 
 /// The answer for a run that has not ended.
-pub(super) fn still_running(status: &RunStatus) -> Response {
+pub(super) fn still_running(status: &RunStatus, approvals: Vec<ListedApproval>) -> Response {
     let body = RunningCompletion {
-        approvals: [],
+        approvals,
         created: status.created,
         id: status.id.completion_id(),
         object: RUN_OBJECT,

@@ -100,7 +100,7 @@ impl Reply {
     pub(super) fn accepted(&self, status: &RunStatus) -> Response {
         match self.unfinished(&status.id, "queued") {
             Some(response) => ([(CONTENT_TYPE, JSON)], response).into_response(),
-            None => still_running(status),
+            None => still_running(status, Vec::new()),
         }
     }
 

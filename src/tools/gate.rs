@@ -30,6 +30,7 @@ use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool, ToolStatus};
 use crate::hooks::answer::ToolDecision;
+use crate::hooks::approver::Approver;
 use crate::hooks::client::{BeforeTool, join};
 use crate::hooks::{HookPoint, Hooks};
 use crate::redact::Redactor;
@@ -49,6 +50,7 @@ pub struct Gate {
     /// Tells the turns that wait of decisions.
     decisions: Notify,
     counter: DecisionCounter,
+    approver: Option<Approver>,
     #[cfg(test)]
     scripted: Option<tests::ScriptedGate>,
 }
@@ -239,6 +241,12 @@ impl Gate {
         Self { counter, ..self }
     }
 
+    /// The same gate, which asks this service before a person.
+    #[must_use]
+    pub fn asking(self, approver: Option<Approver>) -> Self {
+        Self { approver, ..self }
+    }
+
     /// Repairs the arguments of a call and validates them against the tool's schema.
     pub fn prepare(&self, tool: &dyn Tool, arguments: &str) -> Repaired {
         let schema = tool.definition().parameters.as_deref();
@@ -318,6 +326,7 @@ impl Gate {
                     by_hook,
                 };
                 let verdict = approvals.verdict(&asked, permissions, asks, self.lifetime);
+                let verdict = self.ask_approver(&asked, verdict).await;
                 self.check_edited(&asked, verdict).await
             }
         };

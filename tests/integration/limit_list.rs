@@ -49,16 +49,16 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [8044, 14, 10, 7]),
-    ("app", [696, 4, 0, 3]),
+    ("agent", [8048, 14, 10, 7]),
+    ("app", [715, 4, 0, 3]),
     ("approvals", [510, 3, 4, 2]),
     ("blobs", [1108, 11, 5, 10]),
     ("chat", [3617, 14, 2, 3]),
     ("cluster", [275, 3, 0, 3]),
-    ("config", [4703, 9, 9, 7]),
+    ("config", [4745, 9, 9, 7]),
     ("demo", [1032, 5, 2, 5]),
-    ("hooks", [1256, 1, 0, 1]),
-    ("http", [10558, 34, 14, 16]),
+    ("hooks", [1257, 1, 0, 1]),
+    ("http", [10578, 34, 14, 16]),
     ("ids", [431, 3, 5, 0]),
     ("lib", [33, 0, 0, 0]),
     ("main", [342, 1, 3, 1]),
@@ -81,7 +81,7 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("sse", [237, 0, 0, 0]),
     ("store", [8038, 46, 19, 28]),
     ("telemetry", [102, 0, 0, 0]),
-    ("tools", [11886, 109, 23, 55]),
+    ("tools", [11923, 109, 23, 55]),
     ("upstream", [5672, 20, 2, 11]),
     ("web", [7536, 60, 17, 41]),
 ];

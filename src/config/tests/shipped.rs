@@ -144,6 +144,7 @@ fn the_shipped_file_shows_every_key() {
                 "file_urls",
                 "api_keys",
                 "permissions",
+                "approver",
                 "quirks",
             ]
             .contains(&key);

@@ -2,9 +2,9 @@
 
 use tokio::time::Instant;
 
-use super::{CallRefusal, Gate, GateRequest};
+use super::{CallRefusal, Gate, GateRequest, Verdict};
 use crate::hooks::HookPoint;
-use crate::hooks::answer::ToolDecision;
+use crate::hooks::answer::{ApproverAnswer, ToolDecision};
 use crate::hooks::client::{AfterTool, BeforeTool, ResultExtent, ToolUse, join};
 use crate::hooks::event::HookedOutput;
 use crate::tools::{OutputStatus, ToolInvocation, ToolOutput, ToolStatus};
@@ -46,6 +46,38 @@ impl Gate {
         let said = self.before_tool(request).await;
         let denies = said.decision == Some(ToolDecision::Deny);
         denies.then(|| CallRefusal::denied(request.name, said.reason.as_deref()))
+    }
+
+    /// Asks the approver about a call of which a person has not been asked. Whatever it does not decide is left to a person.
+    pub(super) async fn ask_approver(
+        &self,
+        request: &GateRequest<'_>,
+        verdict: Verdict,
+    ) -> Verdict {
+        let Some(approver) = &self.approver else {
+            return verdict;
+        };
+        if !matches!(verdict, Verdict::Wait(_)) || request.context.approvals.knows(request) {
+            return verdict;
+        }
+        let call = ToolUse {
+            name: request.name,
+            id: request.call_id,
+            arguments: request.arguments,
+        };
+        let turn = request.context.hooked(None);
+        match Box::pin(approver.ask(turn, call)).await {
+            ApproverAnswer::Allow {
+                updated_input: None,
+            } => Verdict::Run,
+            ApproverAnswer::Allow {
+                updated_input: Some(arguments),
+            } => Verdict::RunWith(arguments),
+            ApproverAnswer::Deny { reason, .. } => {
+                Verdict::Refuse(CallRefusal::denied(request.name, reason.as_deref()))
+            }
+            ApproverAnswer::Person => verdict,
+        }
     }
 
     async fn before_tool(&self, request: &GateRequest<'_>) -> BeforeTool {

@@ -69,6 +69,12 @@ impl Receiver {
         format!("[[hooks]]\non = \"{on}\"\nurl = \"{url}\"\n{more}\n")
     }
 
+    /// The section of the approver with further lines.
+    pub(super) fn approver(&self, more: &str) -> String {
+        let addr = self.server.addr();
+        format!("[approver]\nurl = \"http://{addr}/\"\n{more}\n")
+    }
+
     /// The requests so far.
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
