@@ -1,5 +1,6 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
+mod announce;
 pub mod connect;
 mod expiry;
 mod listeners;
@@ -15,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
+use self::announce::announce;
 use self::expiry::{Lifetimes, expire, expire_waiting};
 pub use self::reload::Reloader;
 use self::summary::StartSummary;
@@ -24,8 +26,9 @@ use crate::cluster::ClusterError;
 use crate::config::{Config, WebConfig};
 use crate::hooks::approver::Approver;
 use crate::hooks::settings::Settings as HookSettings;
+use crate::hooks::webhook::ApprovalWebhook;
 use crate::hooks::{HookMeter, HookSetupError, Hooks};
-use crate::http::{AppState, Services, server};
+use crate::http::{AppState, Services, continuation, server};
 use crate::metrics::Metrics;
 use crate::redact::Redactor;
 use crate::runs::Runs;
@@ -68,6 +71,7 @@ pub struct App {
     web: Option<Web>,
     mcp: McpServers,
     sessions: Sessions,
+    approval_webhook: Option<ApprovalWebhook>,
     session_ttl: Option<Duration>,
     nameless_session_ttl: Option<Duration>,
     answer_ttl: Duration,
@@ -161,12 +165,8 @@ impl App {
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let hooks = Hooks::new(&config.hooks, metrics.clone())?;
         let timeout = config.agent.approval_timeout;
-        let gate = gate(
-            timeout,
-            config.redactor.clone(),
-            (&config.hooks, &hooks),
-            &metrics,
-        )?;
+        let asked = (&config.hooks, &hooks);
+        let (gate, approval_webhook) = gate(timeout, config.redactor.as_ref(), asked, &metrics)?;
         let store = open_store(&config.session.store, &config.changes).await?;
         summary.log(code.as_ref(), &sources.snapshot());
         let (cluster, replica_listener) =
@@ -214,6 +214,7 @@ impl App {
             web,
             mcp,
             sessions,
+            approval_webhook,
             session_ttl: config.session.ttl,
             nameless_session_ttl: config.session.nameless_ttl,
             answer_ttl: config.runs.answer_ttl,
@@ -275,16 +276,29 @@ impl App {
         Box::pin(self.serve(shutdown))
     }
 
-    async fn serve(self, shutdown: LocalBoxFuture<'_, ()>) -> Result<(), AppError> {
+    /// Starts what runs beside the requests.
+    fn start_watching(&mut self) {
+        self.spawn_until_draining(watch(self.state.router.clone()));
+        self.spawn_until_draining(continuation::watch(self.state.clone()));
+        if let Some(webhook) = self.approval_webhook.take() {
+            self.spawn_until_draining(announce(self.sessions.clone(), webhook));
+        }
+    }
+
+    /// Runs something until the server drains.
+    fn spawn_until_draining(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = self.state.draining().run_until_cancelled_owned(task);
+        self.tasks.spawn(task);
+    }
+
+    async fn serve(mut self, shutdown: LocalBoxFuture<'_, ()>) -> Result<(), AppError> {
         let runs = self.state.runs.clone();
         let lifetimes = Lifetimes {
             session: self.session_ttl,
             nameless_session: self.nameless_session_ttl,
             answer: self.answer_ttl,
         };
-        let looks = watch(self.state.router.clone());
-        let draining = self.state.draining();
-        self.tasks.spawn(draining.run_until_cancelled_owned(looks));
+        self.start_watching();
         let metrics = self.state.metrics.clone();
         let stopped = async {
             tokio::select! {
@@ -364,22 +378,24 @@ fn web_access(
     Ok((Some(web), Some(access)))
 }
 
-/// What decides about calls.
+/// What decides about calls, and what is told of those that wait.
 fn gate(
     approval_timeout: Duration,
-    redactor: Option<Redactor>,
+    redactor: Option<&Redactor>,
     (settings, hooks): (&HookSettings, &Hooks),
     metrics: &Metrics,
-) -> Result<Arc<Gate>, AppError> {
+) -> Result<(Arc<Gate>, Option<ApprovalWebhook>), AppError> {
     let meter: Arc<dyn HookMeter> = Arc::new(metrics.clone());
+    let certificates = &settings.certificates;
     let approver = settings.approver.as_ref();
-    let approver = approver.map(|it| Approver::new(it, &settings.certificates, &meter));
+    let approver = approver.map(|it| Approver::new(it, certificates, &meter));
+    let webhook = settings.approval_webhook.as_ref();
+    let webhook = webhook.map(|it| ApprovalWebhook::new(it, certificates, &meter));
     let metrics = metrics.clone();
     let counter = DecisionCounter::new(move |effect, level| metrics.call_decided(effect, level));
-    let gate = Gate::new(approval_timeout, hooks.clone(), redactor);
-    Ok(Arc::new(
-        gate.counted(counter).asking(approver.transpose()?),
-    ))
+    let gate = Gate::new(approval_timeout, hooks.clone(), redactor.cloned());
+    let gate = gate.counted(counter).asking(approver.transpose()?);
+    Ok((Arc::new(gate), webhook.transpose()?))
 }
 
 /// The sources of loopwright's own tools.

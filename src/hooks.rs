@@ -13,6 +13,7 @@ pub mod event;
 mod record;
 mod service;
 pub mod settings;
+pub mod webhook;
 
 use std::time::Duration;
 

@@ -12,6 +12,7 @@ mod chat;
 mod cluster;
 mod completions;
 mod containers;
+pub mod continuation;
 mod dialect;
 mod edge;
 pub mod error;

@@ -40,7 +40,7 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
 use crate::quota::{RetainedMemory, Scarce};
 use crate::store::Store;
-pub use crate::store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState};
+pub use crate::store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, WaitingRun};
 
 /// The runs of this process; cheap to clone.
 #[derive(Debug, Clone)]

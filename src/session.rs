@@ -15,9 +15,10 @@ mod title;
 pub use self::interrupted::interrupted_results;
 pub use self::service::{Sessions, UnwrittenChange};
 pub use crate::store::{
-    Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, ApprovalVerdict, Attachment,
-    Change, Decided, IdOrigin, Lease, Remember, Replaced, SessionHead, SessionSummary, StorageFull,
-    StoreError, StoredMessage, StoredSession, TurnChange, UnstoredTurn, View, WaitingTurn,
+    Approval, ApprovalDecision, ApprovalEvent, ApprovalQuestion, ApprovalState, ApprovalVerdict,
+    Attachment, Change, Decided, IdOrigin, Lease, Remember, Replaced, SessionHead, SessionSummary,
+    StorageFull, StoreError, StoredMessage, StoredSession, TurnChange, UnstoredTurn, View,
+    WaitingTurn,
 };
 
 /// How a request's messages relate to the stored history.

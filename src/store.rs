@@ -7,6 +7,7 @@
 //! folders: connections, migrations, leases between processes, and the write of a session, which each makes in its fastest way.
 
 mod accounts;
+mod announced;
 mod answer;
 mod approval;
 mod approvals;
@@ -46,6 +47,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 pub use self::accounts::{Account, AccountReservation};
+pub use self::announced::ApprovalEvent;
 pub use self::approval::{
     Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, ApprovalVerdict, Decided, Remember,
 };
@@ -59,6 +61,7 @@ pub use self::file::{
 };
 pub use self::lease::{Fence, Lease};
 pub use self::limits::{Growth, SessionLimits, StorageFull};
+pub use self::parked::WaitingRun;
 pub use self::postgres::PostgresUrl;
 #[cfg(all(test, feature = "postgres"))]
 pub(crate) use self::postgres::tests::PostgresServer;

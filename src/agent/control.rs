@@ -19,6 +19,7 @@ struct Inner {
     after_round: AtomicBool,
     calls_started: AtomicBool,
     side_effects: AtomicBool,
+    parked: AtomicBool,
 }
 
 /// Why a turn is aborted.
@@ -42,6 +43,7 @@ impl TurnControl {
             after_round: AtomicBool::new(false),
             calls_started: AtomicBool::new(false),
             side_effects: AtomicBool::new(false),
+            parked: AtomicBool::new(false),
         }))
     }
 
@@ -80,6 +82,16 @@ impl TurnControl {
     /// own.
     pub fn side_effects(&self) -> bool {
         self.0.side_effects.load(Ordering::Relaxed)
+    }
+
+    /// Whether the turn has ended here and is kept, to go on by itself.
+    pub fn is_parked(&self) -> bool {
+        self.0.parked.load(Ordering::Acquire)
+    }
+
+    /// Notes that the turn ends here and is kept, to go on by itself.
+    pub(super) fn note_parked(&self) {
+        self.0.parked.store(true, Ordering::Release);
     }
 
     /// Notes that server-side calls start.

@@ -45,16 +45,31 @@ pub(super) struct TurnState {
     pub(super) age: Duration,
 }
 
+/// How a turn that is kept goes on by itself once all is decided.
+#[derive(Debug, Clone)]
+pub struct Continuation {
+    /// The run that goes on, as [`RunId::as_str`] has it.
+    pub run: Arc<str>,
+    /// The request with which it does, in a form of the edge.
+    pub request: Arc<str>,
+}
+
 /// A turn in the middle of a batch.
 #[derive(Debug)]
 pub(super) struct ParkedTurn {
     pub(super) state: TurnState,
     pub(super) batch: OpenBatch,
+    pub(super) continuation: Option<Continuation>,
 }
 
 /// What is stored.
 #[derive(Serialize)]
 struct Written<'a> {
+    /// First, as the store reads it there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<&'a str>,
     form: u32,
     /// The digest of the message that asks for the calls.
     message: [u8; 32],
@@ -70,6 +85,8 @@ struct Form {
 
 #[derive(Deserialize)]
 struct Read {
+    run: Option<Arc<str>>,
+    request: Option<Arc<str>>,
     message: [u8; 32],
     state: TurnState,
     calls: Vec<Call>,
@@ -95,8 +112,14 @@ impl ParkedTurn {
     ///
     /// # Errors
     /// When it cannot be written as JSON.
-    pub(super) fn write(state: &TurnState, batch: &OpenBatch) -> serde_json::Result<String> {
+    pub(super) fn write(
+        state: &TurnState,
+        batch: &OpenBatch,
+        continuation: Option<&Continuation>,
+    ) -> serde_json::Result<String> {
         serde_json::to_string(&Written {
+            run: continuation.map(|it| &*it.run),
+            request: continuation.map(|it| &*it.request),
             form: FORM,
             message: digest(&batch.message),
             state,
@@ -118,6 +141,8 @@ impl ParkedTurn {
         }
         let read = serde_json::from_str(text);
         let Read {
+            run,
+            request,
             message: asked,
             state,
             mut calls,
@@ -132,8 +157,22 @@ impl ParkedTurn {
         }
         let message = message.clone();
         let batch = OpenBatch { message, calls };
-        Some(Self { state, batch })
+        let continuation = run.zip(request);
+        Some(Self {
+            state,
+            batch,
+            continuation: continuation.map(|(run, request)| Continuation { run, request }),
+        })
     }
+}
+
+/// The request with which a turn that is kept goes on by itself.
+pub fn stored_request(turn: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Requested {
+        request: Option<String>,
+    }
+    serde_json::from_str::<Requested>(turn).ok()?.request
 }
 
 fn digest(message: &Message) -> [u8; 32] {

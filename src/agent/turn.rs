@@ -12,6 +12,7 @@ use crate::openai::message::Message;
 use crate::polling::block_in_place_if;
 
 // The types of the fields, so that a decoder imports only this module.
+pub use super::parked::{Continuation, stored_request};
 pub use crate::rules::{Effect, Level, LevelName, Permissions, RuleEntry, RuleError, RuleSet};
 pub use crate::session::SessionMode;
 pub use crate::tools::mcp::ConnectedServer;
@@ -120,6 +121,8 @@ pub struct TurnRequest {
     pub decisions: Vec<GivenDecision>,
     /// The labels of MCP servers whose calls end the turn when they wait: its answer brings the question to the client.
     pub asking_servers: Vec<String>,
+    /// How the turn goes on by itself once all that it waits for is decided. Without it, a request has to follow.
+    pub continuation: Option<Continuation>,
     /// The messages.
     pub messages: Vec<Message>,
     /// The tools of this request.

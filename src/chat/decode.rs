@@ -331,6 +331,7 @@ impl PartialRequest<'_> {
         };
         let wanted = self.asks.code.into_iter().flat_map(|ask| ask.wanted);
         let turn = TurnRequest {
+            continuation: None,
             caller: self.caller,
             model: self.model,
             user,

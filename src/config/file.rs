@@ -167,6 +167,8 @@ pub(super) struct File {
     pub(super) hooks: Vec<super::hooks::HookSection>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) approver: Option<super::hooks::ApproverSection>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) approval_webhook: Option<super::hooks::ApprovalWebhookSection>,
     pub(super) file_urls: FileUrlsSection,
     /// After the checks: only if code execution is on.
     pub(super) sandbox: Option<SandboxSection>,

@@ -49,21 +49,36 @@ pub(super) struct ApproverSection {
     secret_file: Option<PathBuf>,
 }
 
+/// `[approval_webhook]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ApprovalWebhookSection {
+    url: ServiceUrl,
+    #[serde(default)]
+    timeout: Seconds<10_000>,
+    #[serde(default, skip_serializing_if = "Headers::is_empty")]
+    headers: Headers,
+    secret_env: Option<VariableName>,
+    secret_file: Option<PathBuf>,
+}
+
 pub(super) fn settings(file: &File, checks: &Validation<'_>) -> Result<Settings, ConfigError> {
     let hooks = file.hooks.iter().enumerate();
     let hooks = hooks.map(|(index, section)| hook(index, section, checks));
     Ok(Settings {
         hooks: hooks.collect::<Result<_, _>>()?,
-        approver: file
-            .approver
-            .as_ref()
-            .map(|it| approver(it, checks))
+        approver: (file.approver.as_ref())
+            .map(|it| service_settings("approver", it, checks))
+            .transpose()?,
+        approval_webhook: (file.approval_webhook.as_ref())
+            .map(|it| approval_webhook(it, checks))
             .transpose()?,
         certificates: checks.certificates.clone(),
     })
 }
 
-fn approver(
+fn service_settings(
+    name: &str,
     section: &ApproverSection,
     checks: &Validation<'_>,
 ) -> Result<HookServiceSettings, ConfigError> {
@@ -71,9 +86,9 @@ fn approver(
     let (secret_env, secret_file) = (&section.secret_env, &section.secret_file);
     Ok(HookServiceSettings {
         url: section.url.0.clone(),
-        headers: checks.headers("approver.headers", &section.headers)?,
+        headers: checks.headers(&format!("{name}.headers"), &section.headers)?,
         secret: checks.secret(
-            "approver.secret",
+            &format!("{name}.secret"),
             secret_env.as_ref(),
             secret_file.as_ref(),
             signing_secret,
@@ -82,6 +97,24 @@ fn approver(
         max_answer_bytes: section.max_answer_bytes.into(),
         on_failure: section.on_failure,
     })
+}
+
+/// Of its answers the status counts alone.
+fn approval_webhook(
+    section: &ApprovalWebhookSection,
+    checks: &Validation<'_>,
+) -> Result<HookServiceSettings, ConfigError> {
+    let section = section.clone();
+    let service = ApproverSection {
+        url: section.url,
+        timeout: section.timeout,
+        max_answer_bytes: ByteSize::default(),
+        on_failure: OnFailure::default(),
+        headers: section.headers,
+        secret_env: section.secret_env,
+        secret_file: section.secret_file,
+    };
+    service_settings("approval_webhook", &service, checks)
 }
 
 fn hook(

@@ -175,20 +175,47 @@ impl HookService {
         let left = turn.deadline.map(|at| at.saturating_duration_since(began));
         let limit = left.map_or(self.timeout, |left| left.min(self.timeout));
         let answer = match self.request(turn, event) {
-            Ok(request) => timeout(limit, self.exchange(request))
-                .await
-                .unwrap_or(Err(HookFailure::TimedOut(limit))),
+            Ok(request) => self.exchange_within(limit, request).await,
             Err(failure) => Err(failure),
         };
         let answer = answer.and_then(|body| read(&body));
-        let failure = answer.as_ref().err();
+        self.note(event.name(), began, answer.as_ref().err());
+        answer
+    }
+
+    /// Tells the service something that it need not answer. A failure is counted and logged.
+    ///
+    /// # Errors
+    /// When it does not answer with success in time.
+    ///
+    /// # Cancel safety
+    /// As [`Self::ask`].
+    pub(super) async fn tell(&self, event: &'static str, body: Vec<u8>) -> Result<(), HookFailure> {
+        let began = Instant::now();
+        let answer = match self.signed(body) {
+            Ok(request) => self.exchange_within(self.timeout, request).await,
+            Err(failure) => Err(failure),
+        };
+        self.note(event, began, answer.as_ref().err());
+        answer.map(drop)
+    }
+
+    fn note(&self, event: &'static str, began: Instant, failure: Option<&HookFailure>) {
         let reason = failure.map(HookFailure::reason);
-        self.meter.hook_asked(event.name(), began.elapsed(), reason);
+        self.meter.hook_asked(event, began.elapsed(), reason);
         if let Some(failure) = failure {
-            let (hook, hook_event) = (&*self.name, event.name());
+            let (hook, hook_event) = (&*self.name, event);
             tracing::warn!(hook, hook_event, %failure, "a hook failed");
         }
-        answer
+    }
+
+    async fn exchange_within(
+        &self,
+        limit: Duration,
+        request: Request<RequestBody>,
+    ) -> Result<Bytes, HookFailure> {
+        let exchanged = timeout(limit, self.exchange(request)).await;
+        exchanged.unwrap_or(Err(HookFailure::TimedOut(limit)))
     }
 
     fn request(
@@ -209,6 +236,10 @@ impl HookService {
             model: Some(turn.model),
         };
         let body = serde_json::to_vec(&call).map_err(|_| HookFailure::Unwritten)?;
+        self.signed(body)
+    }
+
+    fn signed(&self, body: Vec<u8>) -> Result<Request<RequestBody>, HookFailure> {
         let mut headers = self.headers.clone();
         if let Some(key) = &self.key {
             let id = fresh_delivery_id();

@@ -16,6 +16,8 @@ pub struct Settings {
     pub hooks: Vec<HookSettings>,
     /// The service that is asked for an approval before a person is.
     pub approver: Option<HookServiceSettings>,
+    /// The webhook that hears of calls which wait for a person.
+    pub approval_webhook: Option<HookServiceSettings>,
     /// Authorities that are trusted besides those of the system.
     pub certificates: CaCertificates,
 }

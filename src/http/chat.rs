@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`: passes the request through or runs a turn.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Extension, Request, State};
@@ -9,14 +10,14 @@ use http::header::CONTENT_ENCODING;
 
 use super::dialect::Reply;
 use super::error::ApiError;
-use super::turn::Delivery;
+use super::turn::{Delivery, TurnHead};
 use super::{AppState, body, forward, idempotency, turn};
 use crate::chat::decode::{ChatTurn, Decision, decode};
-use crate::ids::{Owner, RequestId, RunId};
+use crate::ids::{Owner, RequestId};
 use crate::runs::ConnectionRun;
 
 /// The header by which the official SDKs are recognised.
-const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
+pub(super) const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
 
 /// Answers a chat request.
 pub(super) async fn complete(
@@ -26,13 +27,30 @@ pub(super) async fn complete(
     Extension(began): Extension<Instant>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let asked = TurnHead::new(owner, request_id, began);
+    answer(&state, asked, request).await
+}
+
+/// Answers a chat request, or lets a run go on with one.
+pub(super) async fn answer(
+    state: &AppState,
+    asked: TurnHead,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let TurnHead {
+        owner,
+        request_id,
+        began,
+        run,
+        origin,
+    } = asked;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
     }
-    let body = body::read(&state, &owner, request_body, &head.headers).await?;
-    let caller = turn::caller(&state, owner, request_id, &head.headers)?;
+    let body = body::read(state, &owner, request_body, &head.headers).await?;
+    let caller = turn::caller(state, owner, request_id, &head.headers)?;
     let offer = state.agent.offer(&caller.owner);
     let decoded = match decode(&body, caller, offer, state.settings.max_messages)? {
         Decision::Turn(turn) => turn,
@@ -51,7 +69,7 @@ pub(super) async fn complete(
                 // The body is decoded.
                 let mut head = head;
                 head.headers.remove(CONTENT_ENCODING);
-                return forward::chat(&state, &owner, &model, head, bytes).await;
+                return forward::chat(state, &owner, &model, head, bytes).await;
             }
             request.into_turn()?
         }
@@ -67,11 +85,13 @@ pub(super) async fn complete(
     let connection = head.extensions.get::<ConnectionRun>().cloned();
     let delivery = Delivery {
         headers: &head.headers,
-        run: RunId::fresh(),
+        run,
+        origin,
         began,
+        continuation: turn::continuation(&turn.options, key.is_some(), origin, &head, &body),
         key,
         connection: connection.unwrap_or_default(),
-        memory: body.into_kept(),
+        memory: Arc::new(body.into_kept()),
     };
-    turn::answer(&state, turn, reply, delivery).await
+    turn::answer(state, turn, reply, delivery).await
 }

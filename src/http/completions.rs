@@ -74,7 +74,7 @@ pub(super) async fn show(
             Ok(reads::counted(response, memory))
         }
         RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
-        RunRecordState::RunningElsewhere => {
+        RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
             let status = found.into();
             let approvals = approvals::of_run(&state, &owner, &status).await?;
             Ok(still_running(&status, approvals))
@@ -175,7 +175,7 @@ pub(super) async fn events(
     match look_up(&state, &owner, &id).await?.state {
         RunRecordState::RunningElsewhere => return Err(ApiError::replica_unreachable()),
         RunRecordState::Interrupted => return Err(ApiError::run_interrupted()),
-        RunRecordState::Running | RunRecordState::Ended { .. } => {}
+        RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Waiting => {}
     }
     match state.runs.follow(&owner, &id, after) {
         Ok(follow) => Ok(followed(&state, follow.numbered())),
@@ -221,6 +221,7 @@ pub(super) async fn cancel(
             RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
             RunRecordState::Running
             | RunRecordState::Ended { .. }
+            | RunRecordState::Waiting
             | RunRecordState::Interrupted => Err(ApiError::not_running()),
         },
     }

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::completions::still_running;
 use super::error::{ApiError, ErrorParts};
+use crate::agent::AgentError;
 use crate::agent::event::AgentEvent;
 use crate::agent::inputs::FilePosition;
 use crate::agent::unix_seconds;
@@ -65,6 +66,8 @@ pub(super) struct AnswerContext {
     pub(super) began: Instant,
     /// The request carries an `idempotency-key`, so that it may be sent again whatever has run.
     pub(super) has_key: bool,
+    /// The run waited for decisions, and goes on.
+    pub(super) goes_on: bool,
 }
 
 impl Reply {
@@ -121,7 +124,11 @@ impl Reply {
             RunReport::Failed(error) => {
                 let waited = Some(error.waited);
                 let do_not_retry = error.side_effects && !context.has_key;
-                let error = ApiError::of_turn(error.error, |position| encoder.file_path(position));
+                let error = match error.error {
+                    AgentError::NothingWaits if context.goes_on => ApiError::run_left(),
+                    AgentError::NothingWaits => ApiError::nothing_waits(encoder.input_field()),
+                    error => ApiError::of_turn(error, |position| encoder.file_path(position)),
+                };
                 Some(encoder.fail(error, do_not_retry, waited, out))
             }
             RunReport::Panicked { side_effects } => {
@@ -248,6 +255,14 @@ impl AnswerEncoder {
             }
         }
         failed(error, waited)
+    }
+
+    /// The field of the request that has its messages.
+    fn input_field(&self) -> &'static str {
+        match self {
+            Self::Chat { .. } => "messages",
+            Self::Responses { .. } => "input",
+        }
     }
 
     /// The path of an input file in the request.

@@ -376,11 +376,7 @@ impl ApiError {
             AgentError::Files(error) => error.into(),
             AgentError::UnknownCall { call } => unknown_call(&call).into(),
             AgentError::Approval { param, is_known } => Self::refused_decision(param, is_known),
-            AgentError::NothingWaits => RequestError::field(
-                "messages",
-                "'messages' is empty, and no turn of the session waits to go on; send at least one message",
-            )
-            .into(),
+            AgentError::NothingWaits => Self::nothing_waits("messages"),
             AgentError::NoPosition => Self::no_previous_response(),
             AgentError::Stopping => Self::shutting_down(),
             AgentError::Hook => Self::hook_failed(),

@@ -34,6 +34,11 @@ pub(super) enum Attached {
     Start(Option<crate::ids::SessionId>),
     /// The answer of the run that the key leads to.
     Answer(Response),
+    /// The run that the key leads to waited in this session. It has to be started again.
+    Waiting {
+        run: RunId,
+        session: crate::ids::SessionId,
+    },
 }
 
 /// The key of a request, if it has one.
@@ -123,6 +128,15 @@ pub(super) async fn attach(
                     return Ok(Attached::Answer(of_run(response, &held, request)));
                 }
                 RunRecordState::Interrupted => Some(record.session_id),
+                RunRecordState::Waiting => {
+                    if let Some(waiting) = state.runs.take_waiting(owner, &held).await? {
+                        let session = waiting.session;
+                        return Ok(Attached::Waiting { run: held, session });
+                    }
+                    // Another process goes on with it.
+                    tokio::time::sleep(ELSEWHERE_POLL).await;
+                    continue;
+                }
             },
         };
         if state.runs.reclaim(owner, key, &held, run).await? {

@@ -30,9 +30,9 @@ pub(super) use self::stored::{cancel, delete, input_items, show};
 use super::body::HeldBody;
 use super::dialect::Reply;
 use super::error::{ApiError, unknown_call};
-use super::turn::Delivery;
+use super::turn::{Delivery, TurnHead};
 use super::{AppState, body, idempotency, turn};
-use crate::ids::{Owner, RequestId, RunId};
+use crate::ids::{Owner, RequestId};
 use crate::responses::decode::{RequestHead, ResponseTurn, decode};
 use crate::runs::ConnectionRun;
 
@@ -56,21 +56,37 @@ pub(super) async fn create(
     Extension(began): Extension<Instant>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let asked = TurnHead::new(owner, request_id, began);
+    answer(&state, asked, request).await
+}
+
+/// Answers a request of the Responses API, or lets a run go on with one.
+pub(super) async fn answer(
+    state: &AppState,
+    asked: TurnHead,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let TurnHead {
+        owner,
+        request_id,
+        began,
+        run,
+        origin,
+    } = asked;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
     }
-    let body = body::read_forwardable(&state, &owner, request_body, &head.headers).await?;
-    let answered = native::answered(&state, &owner, request_id.clone(), &head, body);
+    let body = body::read_forwardable(state, &owner, request_body, &head.headers).await?;
+    let answered = native::answered(state, &owner, request_id.clone(), &head, body);
     let body = match Box::pin(answered).await? {
         NativeDecision::Answered(response) => return Ok(*response),
         NativeDecision::Turn(body) => body,
     };
     let mut body = body;
     let ResponseTurn { turn, options } =
-        decoded(&state, &owner, request_id, &head, &mut body).await?;
-    let run = RunId::fresh();
+        decoded(state, &owner, request_id, &head, &mut body).await?;
     if turn.options.keep
         && let Some(digest) = retry::digest(&owner, &head.headers, &body)
     {
@@ -90,13 +106,15 @@ pub(super) async fn create(
     let delivery = Delivery {
         headers: &head.headers,
         run,
+        origin,
         began,
+        continuation: turn::continuation(&turn.options, key.is_some(), origin, &head, &body),
         key,
         connection: connection.unwrap_or_default(),
-        memory: body.into_kept(),
+        memory: Arc::new(body.into_kept()),
     };
     let reply = Reply::Responses(Arc::new(options));
-    turn::answer(&state, *turn, reply, delivery).await
+    turn::answer(state, *turn, reply, delivery).await
 }
 
 /// `POST /v1/responses/input_tokens`

@@ -9,6 +9,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
     HOST,
 };
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
@@ -18,11 +19,11 @@ use super::error::{ApiError, Cause};
 use super::headers::{chat_header, session_header, upstream_rate_limits};
 use super::idempotency::{self, Attached, KeyedRequest};
 use super::stream::EventBody;
-use super::{AppState, forward};
+use super::{AppState, continuation, forward};
 use crate::agent::options::{OnDisconnect, Options};
-use crate::agent::turn::{Caller, TurnRecord, TurnRequest};
+use crate::agent::turn::{Caller, Continuation, TurnRecord, TurnRequest};
 use crate::chat::decode::PROGRESS_HEADER;
-use crate::ids::{Owner, RequestId, RunId, fresh_traceparent};
+use crate::ids::{Owner, RequestId, RunId, SessionId, fresh_traceparent};
 use crate::quota::{FairPermit, ReservedMemory};
 use crate::runs::{
     Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
@@ -93,6 +94,42 @@ fn set_forwarded_headers(state: &AppState, caller: &mut Caller, headers: &Header
     }
 }
 
+/// How a run comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunOrigin {
+    /// A request starts it.
+    Request,
+    /// It waited, and goes on as its request was sent again. That request gets the answer.
+    Repeated,
+    /// It waited, and goes on by itself.
+    ByItself,
+}
+
+/// What is known of a turn before its request is read.
+#[derive(Debug)]
+pub(super) struct TurnHead {
+    pub(super) owner: Owner,
+    pub(super) request_id: RequestId,
+    /// When the request came.
+    pub(super) began: Instant,
+    /// The id of the run.
+    pub(super) run: RunId,
+    pub(super) origin: RunOrigin,
+}
+
+impl TurnHead {
+    /// That of a request that starts a run.
+    pub(super) fn new(owner: Owner, request_id: RequestId, began: Instant) -> Self {
+        Self {
+            owner,
+            request_id,
+            began,
+            run: RunId::fresh(),
+            origin: RunOrigin::Request,
+        }
+    }
+}
+
 /// How a turn is answered, besides its dialect.
 #[derive(Debug)]
 pub(super) struct Delivery<'a> {
@@ -100,6 +137,10 @@ pub(super) struct Delivery<'a> {
     pub(super) headers: &'a HeaderMap,
     /// The id of the run.
     pub(super) run: RunId,
+    /// How the run comes about.
+    pub(super) origin: RunOrigin,
+    /// The request with which the run goes on by itself, if it waits for decisions.
+    pub(super) continuation: Option<Arc<str>>,
     /// When the request came.
     pub(super) began: Instant,
     /// The key under which the request may be sent again.
@@ -107,7 +148,20 @@ pub(super) struct Delivery<'a> {
     /// The connection that the answer goes to.
     pub(super) connection: ConnectionRun,
     /// The memory of what the turn keeps of the request's body.
-    pub(super) memory: ReservedMemory,
+    pub(super) memory: Arc<ReservedMemory>,
+}
+
+/// The request with which a run goes on by itself, if it has a record from its start.
+pub(super) fn continuation(
+    options: &Options,
+    has_key: bool,
+    origin: RunOrigin,
+    head: &Parts,
+    body: &[u8],
+) -> Option<Arc<str>> {
+    let recorded = has_key || origin != RunOrigin::Request || finishes(options, has_key);
+    let recorded = recorded && !options.ephemeral;
+    recorded.then(|| continuation::of_request(head.uri.path(), &head.headers, body))?
 }
 
 /// Whether a run goes on when its last reader leaves.
@@ -125,49 +179,21 @@ pub(super) async fn answer(
     state: &AppState,
     mut request: TurnRequest,
     reply: Reply,
-    delivery: Delivery<'_>,
+    mut delivery: Delivery<'_>,
 ) -> Result<Response, ApiError> {
-    let Delivery {
-        headers,
-        run: id,
-        began,
-        mut key,
-        connection,
-        memory,
-    } = delivery;
-    set_forwarded_headers(state, &mut request.caller, headers);
+    set_forwarded_headers(state, &mut request.caller, delivery.headers);
     let owner = request.caller.owner.clone();
     let served = Served::by_turn(&request.model, &request.caller.record);
-    let options = &request.options;
-    if let Some(key) = &mut key {
-        key.in_memory = options.ephemeral;
+    if let Some(key) = &mut delivery.key {
+        key.in_memory = request.options.ephemeral;
     }
-    let background = options.background;
-    let finish = finishes(options, key.is_some());
-    // A turn that is not stored shows no session.
-    let session_id = options.session_id.clone().filter(|_| !options.ephemeral);
-    let streamed = reply.is_streamed();
-    let context = AnswerContext {
-        metrics: state.metrics.clone(),
-        began,
-        has_key: key.is_some(),
-    };
-    let permit = permit_for_turn(state, &owner)?;
-    let start = RunStart {
-        id: id.clone(),
-        encode: reply.encode(&id, context),
-        finish,
-        streamed,
-        recorded: finish || key.is_some(),
-        key: key.clone(),
-        ephemeral: options.ephemeral,
-        session_id: session_id.clone(),
-        unfinished: reply.unfinished(&id, "in_progress"),
-        held: Box::new((memory, permit)),
-    };
+    let (id, origin) = (delivery.run.clone(), delivery.origin);
+    let background = request.options.background || origin == RunOrigin::ByItself;
+    let start = run_start(state, &request, &reply, &delivery)?;
+    let session_id = start.session_id.clone();
     let prepared = state.runs.prepare(&owner, start);
     let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
-    if let Some(key) = &key {
+    if let Some(key) = &delivery.key {
         let keyed = KeyedRequest {
             owner: &owner,
             key,
@@ -180,23 +206,36 @@ pub(super) async fn answer(
                 *session = session.take().or(interrupted);
             }
             Attached::Answer(response) => return Ok(response),
+            Attached::Waiting { run, session } => {
+                drop(prepared);
+                go_on_in(&mut request, session);
+                let delivery = Delivery {
+                    run,
+                    origin: RunOrigin::Repeated,
+                    key: None,
+                    ..delivery
+                };
+                return Box::pin(answer(state, request, reply, delivery)).await;
+            }
         }
     }
+    request.continuation = delivery.continuation.map(|request| Continuation {
+        run: id.as_str().into(),
+        request,
+    });
     // After an earlier response, a fork may take its place.
     let is_named = request.options.previous.is_none();
     let session = session_id
         .filter(|_| is_named)
         .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
-    let reader = prepared.launch(request, &connection);
-    let mut response = match (streamed, background) {
-        (true, _) => stream_of(state, reader, began).await,
-        (false, true) => reply.accepted(&reader.status()),
-        (false, false) => {
-            let mut response = whole(reader.answer().await.as_deref(), Some(began)).await;
-            let limits = reader.head().map(|head| upstream_rate_limits(&head));
-            response.headers_mut().extend(limits.unwrap_or_default());
-            response
-        }
+    let reader = prepared.launch(request, &delivery.connection);
+    let streamed = reply.is_streamed();
+    let mut response = if streamed && origin != RunOrigin::ByItself {
+        stream_of(state, reader, delivery.began).await
+    } else if background {
+        reply.accepted(&reader.status())
+    } else {
+        whole_of(reader, delivery.began).await
     };
     response.extensions_mut().insert(served);
     let headers = response.headers_mut();
@@ -207,6 +246,46 @@ pub(super) async fn answer(
         set_completion_id(headers, &reply.id_of(&id));
     }
     Ok(response)
+}
+
+/// What a run is started with.
+fn run_start(
+    state: &AppState,
+    request: &TurnRequest,
+    reply: &Reply,
+    delivery: &Delivery<'_>,
+) -> Result<RunStart, ApiError> {
+    let (id, key, options) = (&delivery.run, &delivery.key, &request.options);
+    let goes_on = delivery.origin != RunOrigin::Request;
+    let finish = goes_on || finishes(options, key.is_some());
+    let context = AnswerContext {
+        metrics: state.metrics.clone(),
+        began: delivery.began,
+        has_key: goes_on || key.is_some(),
+        goes_on,
+    };
+    let permit = permit_for_turn(state, &request.caller.owner)?;
+    Ok(RunStart {
+        id: id.clone(),
+        encode: reply.encode(id, context),
+        finish,
+        streamed: reply.is_streamed(),
+        recorded: finish || key.is_some(),
+        key: key.clone(),
+        ephemeral: options.ephemeral,
+        // A turn that is not stored shows no session.
+        session_id: options.session_id.clone().filter(|_| !options.ephemeral),
+        unfinished: reply.unfinished(id, "in_progress"),
+        held: Box::new((delivery.memory.clone(), permit)),
+    })
+}
+
+/// Makes a request that was sent again one that goes on with the turn that waits in this session.
+fn go_on_in(request: &mut TurnRequest, session: SessionId) {
+    request.messages.clear();
+    request.answered_calls.clear();
+    request.options.previous = None;
+    request.options.session_id = Some(session);
 }
 
 /// A permit for what is sent to model servers, with or without a client.
@@ -236,6 +315,14 @@ async fn stream_of(state: &AppState, reader: FirstReader, began: Instant) -> Res
     let mut response = Response::new(Body::new(body));
     *response.headers_mut() = headers;
     event_stream(response.headers_mut());
+    response
+}
+
+/// The whole answer of a run, once it is over.
+async fn whole_of(reader: FirstReader, began: Instant) -> Response {
+    let mut response = whole(reader.answer().await.as_deref(), Some(began)).await;
+    let limits = reader.head().map(|head| upstream_rate_limits(&head));
+    response.headers_mut().extend(limits.unwrap_or_default());
     response
 }
 

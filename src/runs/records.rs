@@ -10,7 +10,9 @@ use super::state::RunState;
 use super::{Follow, FollowError, Runs};
 use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
-use crate::store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, StoreError};
+use crate::store::{
+    KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, StoreError, WaitingRun,
+};
 
 /// Longest wait for the end of a run whose answer is deleted. Then the record is deleted all the same.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -40,13 +42,31 @@ impl Runs {
             return Ok(Some(record));
         }
         let mut found = self.0.store.run(owner, id).await?;
-        if let Some(record) = &mut found
-            && record.state == RunRecordState::Running
-        {
-            // A run of this process that is not in memory does not run.
-            record.state = RunRecordState::Interrupted;
+        if let Some(record) = &mut found {
+            record.state = match record.state {
+                RunRecordState::RunningElsewhere => RunRecordState::RunningElsewhere,
+                _ if record.waits => RunRecordState::Waiting,
+                // A run of this process that is not in memory does not run.
+                RunRecordState::Running => RunRecordState::Interrupted,
+                state => state,
+            };
         }
         Ok(found)
+    }
+
+    /// Takes a run that waits, to start it again; none if it waits no longer, or runs.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn take_waiting(
+        &self,
+        owner: &Owner,
+        id: &RunId,
+    ) -> Result<Option<WaitingRun>, StoreError> {
+        if self.0.table.lock().runs_now(owner, id) {
+            return Ok(None);
+        }
+        self.0.store.take_waiting_run(owner, id).await
     }
 
     /// The answer of a run of this owner that has ended; none if it is gone.

@@ -236,6 +236,8 @@ impl RunState {
         let progress = self.progress.lock();
         let state = match &progress.end {
             None => RunRecordState::Running,
+            // The store knows whether its turn has gone on.
+            Some(_) if self.control.is_parked() => return None,
             Some(end) => RunRecordState::Ended {
                 bytes: end.answer.as_ref()?.body.length(),
             },
@@ -246,6 +248,7 @@ impl RunState {
             session_id: progress.session_id.clone(),
             created_at: self.created,
             state,
+            waits: false,
         })
     }
 

@@ -31,14 +31,24 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Adds a run; says whether runs may still be started.
+    /// Adds a run, in the place of one that has ended and goes on; says whether it may be started.
     pub(super) fn insert(&mut self, run: Arc<RunState>) -> bool {
+        if self.runs_now(&run.owner, &run.id) {
+            return false;
+        }
         if !self.closed {
+            self.ended.retain(|ended| ended.id != run.id);
             let own = self.running.entry(run.owner.clone()).or_default();
             own.insert(run.id.clone(), run.clone());
             self.runs.insert(run.id.clone(), run);
         }
         !self.closed
+    }
+
+    /// Whether a run has not ended, or what it has left is still being written.
+    pub(super) fn runs_now(&self, owner: &Owner, id: &RunId) -> bool {
+        let own = self.running.get(owner);
+        own.is_some_and(|own| own.contains_key(id))
     }
 
     /// The run of an owner.

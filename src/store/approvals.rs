@@ -49,7 +49,7 @@ macro_rules! select {
 }
 
 /// One of an owner, or of any.
-const ONE: &str = select!("approval_id = $1 AND ($2 IS NULL OR s.owner = $2)");
+pub(super) const ONE: &str = select!("approval_id = $1 AND ($2 IS NULL OR s.owner = $2)");
 
 impl Store {
     /// What waits, or waited, for a decision in a session: the oldest first.
@@ -210,7 +210,7 @@ impl Tx {
 }
 
 /// A row that [`select`] reads.
-fn approval(mut row: Row) -> Result<Approval, StoreError> {
+pub(super) fn approval(mut row: Row) -> Result<Approval, StoreError> {
     let wrong = |name: &str| StoreError::failed(format!("a stored approval has {name:?}"));
     let (id, state): (String, String) = (row.column(2)?, row.column(14)?);
     let remember: Option<String> = row.column(17)?;

@@ -4,14 +4,35 @@
 use super::approval::ApprovalQuestion;
 use super::lease::Fence;
 use super::limits::Growth;
+use super::sessions::{run_id, session_id};
 use super::shares::StatementSize;
 use super::tx::{SqlValue, signed, unsigned, values};
 use super::usage::Room;
 use super::{Store, StoreError, retrying};
+use crate::ids::{Owner, RunId, SessionId};
+
+/// Whether a run has not failed, and no process runs it but this one, which is `$1`.
+macro_rules! can_go_on {
+    () => {
+        "coalesce(r.http_status, 200) < 400
+            AND (r.status <> 'running' OR r.replica = $1 OR NOT is_alive_1(r.replica))"
+    };
+}
+
+/// A run that goes on by itself with a turn that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingRun {
+    /// The session of the turn.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: String,
+}
 
 impl Store {
     /// Keeps a turn with its session, in the place of an earlier one, until a [`super::Change`] ends it. The questions are
     /// inserted with it; one that is there stays as it is.
+    ///
+    /// If the text of the turn begins with `{"run":"ID"`, that run waits, and goes on with the turn by itself.
     ///
     /// # Errors
     /// `LeaseLost`, `NotFound` when the session does not exist, `SessionTooLarge`, `Full`; else when the store fails.
@@ -67,5 +88,81 @@ impl Store {
         tx.rows(sql, values![session, after]).await?;
         tx.commit().await?;
         Ok(Ok(()))
+    }
+
+    /// The runs that can go on by themselves, with their owners: all that their turns wait for is decided or has expired. At
+    /// most `limit`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn decided_runs(&self, limit: usize) -> Result<Vec<(Owner, RunId)>, StoreError> {
+        let sql = concat!(
+            "SELECT r.owner, r.id FROM parked_turns t JOIN runs r ON r.id = t.run_id
+            JOIN sessions s ON s.num = t.session AND s.owner = r.owner
+            WHERE t.run_id IS NOT NULL AND ",
+            can_go_on!(),
+            " AND NOT EXISTS (SELECT 1 FROM approvals a
+                WHERE a.session = t.session AND a.state = 'waiting' AND a.expires_at > micros_1())
+            ORDER BY r.num LIMIT $2"
+        );
+        let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
+        let values = values![self.engine.replica(), signed(limit)];
+        let rows = tx.rows(sql, values).await?.into_iter();
+        rows.map(|mut row| {
+            let (owner, run): (String, String) = (row.column(0)?, row.column(1)?);
+            Ok((Owner::key(&owner), run_id(&run)?))
+        })
+        .collect()
+    }
+
+    /// Records a run that waits as running in this process, and returns what it goes on with: `None` if it waits no longer, or
+    /// another process runs it. Its earlier answer is deleted.
+    ///
+    /// # Errors
+    /// When the store fails.
+    ///
+    /// # Cancel safety
+    /// As [`Store::write`].
+    pub async fn take_waiting_run(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Option<WaitingRun>, StoreError> {
+        retrying(|| self.try_take_waiting_run(owner, run)).await
+    }
+
+    async fn try_take_waiting_run(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Option<WaitingRun>, StoreError> {
+        let mut tx = self.begin(owner, StatementSize::Large).await?;
+        let replica = self.engine.replica();
+        let sql = concat!(
+            "UPDATE runs AS r SET status = 'running', replica = $1, ended_at = NULL
+            WHERE r.owner = $2 AND r.id = $3 AND ",
+            can_go_on!(),
+            " AND EXISTS (SELECT 1 FROM parked_turns t JOIN sessions s ON s.num = t.session
+                WHERE t.run_id = r.id AND s.owner = r.owner)
+            RETURNING num"
+        );
+        let values = values![replica, owner.as_str(), run.as_str()];
+        let Some(mut taken) = tx.row(sql, values).await? else {
+            return Ok(None);
+        };
+        let num: i64 = taken.column(0)?;
+        tx.rows("DELETE FROM run_bodies WHERE run = $1", values![num])
+            .await?;
+        let sql =
+            "SELECT s.session_id, t.turn FROM parked_turns t JOIN sessions s ON s.num = t.session
+            WHERE t.run_id = $2 AND s.owner = $1";
+        let found = tx.row(sql, values![owner.as_str(), run.as_str()]).await?;
+        let Some(mut row) = found else {
+            return Ok(None);
+        };
+        let session = session_id(row.column(0)?)?;
+        let turn = row.column(1)?;
+        tx.commit().await?;
+        Ok(Some(WaitingRun { session, turn }))
     }
 }

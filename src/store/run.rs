@@ -24,6 +24,8 @@ pub struct RunRecord {
     pub created_at: i64,
     /// What is known of it.
     pub state: RunRecordState,
+    /// The store keeps a turn that it goes on with by itself.
+    pub waits: bool,
 }
 
 /// What is known of a recorded run.
@@ -35,6 +37,8 @@ pub enum RunRecordState {
     RunningElsewhere,
     /// The process ended before the run.
     Interrupted,
+    /// No process runs it. Its turn waits for decisions, and it goes on by itself after them.
+    Waiting,
     /// It has ended.
     Ended {
         /// The bytes of its answer.

@@ -159,8 +159,11 @@ impl Store {
     /// When the store fails or the stored data is damaged.
     pub async fn run(&self, owner: &Owner, run: &RunId) -> Result<Option<RunRecord>, StoreError> {
         let sql = "SELECT session_id, created_at, bytes,
-                CASE WHEN status <> 'running' THEN status WHEN replica = $3 THEN 'running'
-                     WHEN is_alive_1(replica) THEN 'elsewhere' ELSE 'interrupted' END
+                CASE WHEN status = 'running' AND replica = $3 THEN 'running'
+                     WHEN status = 'running' AND is_alive_1(replica) THEN 'elsewhere'
+                     WHEN status = 'running' THEN 'interrupted' ELSE status END,
+                coalesce(http_status, 200) < 400 AND EXISTS (SELECT 1 FROM parked_turns t JOIN sessions s ON s.num = t.session
+                    WHERE t.run_id = runs.id AND s.owner = runs.owner)
             FROM runs WHERE id = $1 AND owner = $2";
         let mut tx = self.read(owner, StatementSize::Small).await?;
         let values = values![run.as_str(), owner.as_str(), self.engine.replica()];
@@ -185,6 +188,7 @@ impl Store {
             session_id: session.map(session_id).transpose()?,
             created_at: seconds(row.column(1)?),
             state,
+            waits: row.column(4)?,
         }))
     }
 
@@ -256,6 +260,7 @@ impl Store {
                         SELECT num, bytes, ended_at FROM runs r
                         WHERE r.ended_at < expiry_time_4() - $1 AND NOT (r.kept AND EXISTS (
                             SELECT 1 FROM sessions s WHERE s.owner = r.owner AND s.session_id = r.session_id))
+                            AND NOT EXISTS (SELECT 1 FROM parked_turns t WHERE t.run_id = r.id)
                         ORDER BY ended_at, num LIMIT $2) oldest) batch
                 WHERE before < $3)
             RETURNING 1";

@@ -7,6 +7,7 @@
 )]
 
 pub(super) mod accounts;
+pub(super) mod announced;
 pub(super) mod approvals;
 pub(super) mod decisions;
 pub(super) mod expiry;
@@ -45,6 +46,8 @@ macro_rules! suite {
     };
     ($attribute:tt $open:path) => {
         $crate::store::suite::cases! { $attribute $open;
+            announced::each_event_of_an_approval_is_taken_once,
+            announced::a_call_that_was_decided_early_has_both_events,
             approvals::questions_are_kept_with_their_turn,
             decisions::a_decision_is_made_once,
             decisions::of_several_deciders_one_decides,
@@ -97,6 +100,8 @@ macro_rules! suite {
             parked::a_turn_counts_for_the_size_of_its_session,
             parked::a_replacement_ends_the_turn,
             parked::a_refused_change_ends_no_turn,
+            parked::a_run_goes_on_with_its_turn_once_all_is_decided,
+            parked::a_turn_says_which_run_goes_on_at_its_beginning_only,
             runs::a_record_has_the_state_of_its_run,
             runs::an_answer_is_stored_once_and_unchanged,
             runs::an_owner_sees_and_changes_only_its_own_runs,

@@ -1,5 +1,6 @@
 //! Calls that a person decides about: streamed and not, over a restart, by the own key or an operator.
 
+mod alone;
 mod killed;
 mod many;
 
@@ -10,6 +11,7 @@ use super::support::app::{Builder, TestApp};
 use super::support::ask::{ask_with, assistant, user, with};
 use super::support::client::{Answer, Client};
 use super::support::events::EventReader;
+use super::support::eventually;
 use super::support::script::{Reply, calls, text};
 use super::support::server::Gate;
 use super::support::upstream::ScriptedUpstream;
@@ -523,6 +525,11 @@ async fn what_runs_beside_a_question_ends_although_the_reader_leaves() {
     let approval = question(&mut stream).await;
     hook.called(1).await;
     drop(stream);
+    eventually("the end of the stream", || async {
+        let metrics = app.client().get("/metrics").await.text();
+        metrics.contains("loopwright_open_streams 0").then_some(())
+    })
+    .await;
     gate.open();
     decided(app.client(), &approval, json!({"decision": "approve"})).await;
     assert_eq!(app.post_chat(go_on()).await.content(), "Paid.");

@@ -1,5 +1,6 @@
 //! Hooks: policy servers that are asked about calls, results, model calls and ends of turns.
 
+mod announced;
 mod approver;
 mod receiver;
 mod results;

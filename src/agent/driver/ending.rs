@@ -135,7 +135,12 @@ impl Run {
             conversation.detach_answered();
         }
         let approvals = match reason {
-            StopReason::ApprovalRequired => self.tell_waiting(),
+            StopReason::ApprovalRequired => {
+                if self.request.continuation.is_some() {
+                    self.control.note_parked();
+                }
+                self.tell_waiting()
+            }
             _ => Vec::new(),
         };
         self.report_round_end(None);

@@ -22,6 +22,8 @@ use crate::tools::tool_search::TOOL_SEARCH;
 impl Run {
     /// Takes a turn on that was kept with the session. What is permitted now may be less than when it began.
     pub(super) fn take_on(&mut self, parked: ParkedTurn) {
+        let own = self.request.continuation.take();
+        self.request.continuation = own.or(parked.continuation);
         let now = mem::replace(&mut self.turn, parked.state).permissions;
         self.turn.permissions = mem::take(&mut self.turn.permissions).under(&now);
         self.phase = Phase::Parked(Box::new(parked.batch));
@@ -111,7 +113,8 @@ impl Run {
         };
         let before = mem::replace(&mut self.turn.age, age);
         let long = batch.result_bytes() > LONG_BYTES;
-        let turn = block_in_place_if(long, || ParkedTurn::write(&self.turn, batch));
+        let continuation = self.request.continuation.as_ref();
+        let turn = block_in_place_if(long, || ParkedTurn::write(&self.turn, batch, continuation));
         self.turn.age = before;
         let turn = match turn {
             Ok(turn) => turn,

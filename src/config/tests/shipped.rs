@@ -145,6 +145,7 @@ fn the_shipped_file_shows_every_key() {
                 "api_keys",
                 "permissions",
                 "approver",
+                "approval_webhook",
                 "quirks",
             ]
             .contains(&key);

@@ -73,6 +73,20 @@ impl ApiError {
         Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
     }
 
+    /// 400 for a request without messages, in a session of which no turn waits.
+    pub fn nothing_waits(field: &str) -> Self {
+        let message = format!(
+            "'{field}' is empty, and no turn of the session waits to go on; send at least one message"
+        );
+        RequestError::field(field, message).into()
+    }
+
+    /// 410 for a run that waited, and whose turn has gone on with another request.
+    pub fn run_left() -> Self {
+        let message = "another request of its session has gone on with the turn of this run; the session holds what was done";
+        Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
+    }
+
     /// 503 for a run of another replica, which cannot be asked.
     pub fn replica_unreachable() -> Self {
         let message = "another replica runs this turn and cannot be reached from here; send the request again later, \

@@ -50,7 +50,7 @@ pub(in super::super) async fn show(
     match found.state {
         RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
         RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
-        RunRecordState::RunningElsewhere => {
+        RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
             unfinished(&found.into()).ok_or_else(ApiError::internal)
         }
         // It started in between.
@@ -101,10 +101,12 @@ pub(in super::super) async fn cancel(
         let read = reads::answer_in_memory(&state, &owner, answer).await;
         return Ok(ended(&id, read).await);
     }
-    match look_up(&state, &owner, &id).await?.state {
+    let found = look_up(&state, &owner, &id).await?;
+    match found.state {
         RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
         RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
         RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
+        RunRecordState::Waiting => unfinished(&found.into()).ok_or_else(ApiError::internal),
         RunRecordState::Running => Err(not_found()),
     }
 }
@@ -165,7 +167,7 @@ async fn events(
     match look_up(state, owner, id).await?.state {
         RunRecordState::RunningElsewhere => return Err(ApiError::replica_unreachable()),
         RunRecordState::Interrupted => return Err(ApiError::run_interrupted()),
-        RunRecordState::Running | RunRecordState::Ended { .. } => {}
+        RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Waiting => {}
     }
     match state.runs.follow(owner, id, known) {
         Ok(follow) => {

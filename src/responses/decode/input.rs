@@ -95,7 +95,11 @@ impl InputFields {
         let items: Vec<&RawValue> = serde_json::from_str(input.get())
             .map_err(|_| RequestError::invalid("input", "must be a text or a list of items"))?;
         if items.is_empty() {
-            return Err(missing());
+            // A turn of the session may wait to go on.
+            return match in_session {
+                true => Ok(Self::default()),
+                false => Err(missing()),
+            };
         }
         let items = items.into_iter().enumerate();
         let items = items.map(|(index, item)| match InputItem::new(index, item)? {

@@ -263,6 +263,7 @@ pub(super) const TABLES: &[CopiedTable] = &[
             ("edited", AnyText),
             ("remember", Text),
             ("decided_at", Integer),
+            ("announced", Text),
         ],
     ),
     numbered(

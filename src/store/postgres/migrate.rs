@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const LOCK: i64 = 0x6c6f_6f70_7772_6967;
 
 /// The SQL of each version, from 1. It must not change after a release.
-const MIGRATIONS: [&str; 9] = [
+const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0001_store.sql"),
     include_str!("migrations/0002_addresses.sql"),
     include_str!("migrations/0003_plans.sql"),
@@ -25,6 +25,7 @@ const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0007_accounts.sql"),
     include_str!("migrations/0008_parked_turns.sql"),
     include_str!("migrations/0009_approvals.sql"),
+    include_str!("migrations/0010_waiting_runs.sql"),
 ];
 
 /// Applies the missing migrations. Returns whether an older version has made the database.

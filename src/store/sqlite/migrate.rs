@@ -124,6 +124,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0017_approvals.sql"),
         then: |_| Ok(()),
     },
+    Migration {
+        version: 18,
+        description: "waiting runs",
+        sql: include_str!("migrations/0018_waiting_runs.sql"),
+        then: |_| Ok(()),
+    },
 ];
 
 /// Applies the missing migrations. Returns whether an older version has made the database. Blocks.

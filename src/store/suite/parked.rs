@@ -1,5 +1,8 @@
 //! Turns that wait for a decision.
 
+use http::StatusCode;
+
+use super::approvals::{approve, ends, question};
 use super::sizes::check_counts;
 use super::*;
 
@@ -122,4 +125,107 @@ pub(in crate::store) async fn a_turn_counts_for_the_size_of_its_session(subject:
         .unwrap();
     store.release(lease).await;
     assert_eq!(subject.loaded(&id("s")).await.turn.unwrap().len(), 500);
+}
+
+pub(in crate::store) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: TestStore) {
+    let store = &subject.store;
+    let (run, session) = (RunId::fresh(), id("s"));
+    store
+        .begin_run(&run, &owner(), Some(&session))
+        .await
+        .unwrap();
+    let turn = format!("{{\"run\":\"{}\",\"request\":\"r\"}}", run.as_str());
+    let asked = question("charge");
+    subject.write(&session, append(0, &[user("a")])).await;
+    let lease = subject.lease(&session).await;
+    store
+        .keep_turn(lease.fence(), &turn, std::slice::from_ref(&asked))
+        .await
+        .unwrap();
+    store.release(lease).await;
+    let waits = async || subject.record(&run).await.unwrap().waits;
+    let decided = async || store.decided_runs(10).await.unwrap();
+    assert!(waits().await);
+    assert_eq!(decided().await, []);
+    store
+        .decide_approval(None, &asked.id, &approve(None))
+        .await
+        .unwrap();
+    assert_eq!(decided().await, [(owner(), run.clone())]);
+    let other = Owner::key("other");
+    assert_eq!(store.take_waiting_run(&other, &run).await.unwrap(), None);
+    // The answer that says what waits is deleted as the run goes on.
+    let answer = |text: &str, status| RunAnswer {
+        status,
+        body: bytes::Bytes::copy_from_slice(text.as_bytes()).into(),
+        ..RunAnswer::default()
+    };
+    let waiting = answer("waits", StatusCode::OK);
+    store.end_run(&run, &owner(), waiting).await.unwrap();
+    assert!(waits().await);
+    let taken = store.take_waiting_run(&owner(), &run).await.unwrap();
+    assert_eq!(
+        taken,
+        Some(WaitingRun {
+            session: session.clone(),
+            turn: turn.clone()
+        })
+    );
+    assert_eq!(store.answer(&owner(), &run).await.unwrap(), None);
+    let last = answer("done", StatusCode::OK);
+    store.end_run(&run, &owner(), last.clone()).await.unwrap();
+    assert_eq!(store.answer(&owner(), &run).await.unwrap(), Some(last));
+    check_counts(store).await;
+    // A run that failed waits no longer, nor one whose turn is ended.
+    store
+        .take_waiting_run(&owner(), &run)
+        .await
+        .unwrap()
+        .unwrap();
+    let failed = answer("no", StatusCode::BAD_REQUEST);
+    store.end_run(&run, &owner(), failed).await.unwrap();
+    assert!(!waits().await);
+    assert_eq!(decided().await, []);
+    assert_eq!(store.take_waiting_run(&owner(), &run).await.unwrap(), None);
+    let next = RunId::fresh();
+    store
+        .begin_run(&next, &owner(), Some(&session))
+        .await
+        .unwrap();
+    let lease = subject.lease(&session).await;
+    let turn = turn.replace(run.as_str(), next.as_str());
+    store.keep_turn(lease.fence(), &turn, &[]).await.unwrap();
+    store.release(lease).await;
+    assert_eq!(decided().await, [(owner(), next.clone())]);
+    subject.write(&session, ends(1)).await;
+    assert_eq!(decided().await, []);
+    assert!(!subject.record(&next).await.unwrap().waits);
+    check_counts(store).await;
+}
+
+pub(in crate::store) async fn a_turn_says_which_run_goes_on_at_its_beginning_only(
+    subject: TestStore,
+) {
+    let store = &subject.store;
+    subject.write(&id("s"), append(0, &[user("a")])).await;
+    let run = RunId::fresh();
+    store
+        .begin_run(&run, &owner(), Some(&id("s")))
+        .await
+        .unwrap();
+    let named = format!("\"run\":\"{}\"", run.as_str());
+    for turn in [
+        format!("{{\"form\":2,{named}}}"),
+        format!(" {{{named}}}"),
+        "{\"run\":\"".to_owned(),
+        "{\"run\":".to_owned(),
+        format!("{{\"run\":\"{}\"}}", "\u{e9}".repeat(200)),
+        String::new(),
+    ] {
+        let lease = subject.lease(&id("s")).await;
+        store.keep_turn(lease.fence(), &turn, &[]).await.unwrap();
+        store.release(lease).await;
+        assert_eq!(store.decided_runs(10).await.unwrap(), [], "{turn}");
+        assert!(!subject.record(&run).await.unwrap().waits);
+    }
 }

@@ -316,7 +316,9 @@ pub(in crate::store) async fn a_large_answer_dropped_at_any_point_is_whole_or_ab
             RunRecordState::Ended { .. } => {
                 assert_eq!(subject.answer(&run).await, answer_of(LARGE));
             }
-            RunRecordState::RunningElsewhere | RunRecordState::Interrupted => panic!(),
+            RunRecordState::RunningElsewhere
+            | RunRecordState::Interrupted
+            | RunRecordState::Waiting => panic!(),
         }
         // With a second answer, one of them is stored whole.
         let answer = RunAnswer {

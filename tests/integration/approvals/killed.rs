@@ -1,8 +1,8 @@
 //! Approvals over `kill -9` and over replicas: the effect happens once or not at all.
 
 use super::{
-    ScriptedUpstream, TestApp, asked, calls, charge, decided, go_on, held, hook, json, pay,
-    question, server, statuses, text,
+    ScriptedUpstream, asked, calls, charge, decided, go_on, held, hook, json, pay, question,
+    server, statuses, text,
 };
 use crate::support::server::Gate;
 
@@ -87,7 +87,7 @@ async fn one_replica_asks_another_is_told_and_a_third_goes_on() {
             .start()
             .await
     };
-    let (first, second, third): (TestApp, TestApp, TestApp) =
+    let (first, second, third): (super::TestApp, super::TestApp, super::TestApp) =
         (replica().await, replica().await, replica().await);
     let approval = asked(&first.post_chat(pay()).await).remove(0);
     assert_eq!(

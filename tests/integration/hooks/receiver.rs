@@ -75,6 +75,12 @@ impl Receiver {
         format!("[approver]\nurl = \"http://{addr}/\"\n{more}\n")
     }
 
+    /// The webhook that hears of calls which wait, with further lines.
+    pub(super) fn approval_webhook(&self, more: &str) -> String {
+        let addr = self.server.addr();
+        format!("[approval_webhook]\nurl = \"http://{addr}/\"\n{more}\n")
+    }
+
     /// The requests so far.
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()

@@ -38,7 +38,8 @@ async fn a_database_of_the_version_before_gets_them() {
         for sql in [
             "DROP TABLE approvals",
             "DROP FUNCTION write_turn_9",
-            "DELETE FROM loopwright_schema WHERE version = 9",
+            "ALTER TABLE parked_turns DROP COLUMN run_id",
+            "DELETE FROM loopwright_schema WHERE version > 8",
         ] {
             query(sql).execute(&mut connection).await.unwrap();
         }

@@ -18,7 +18,8 @@ async fn a_file_of_the_version_before_gets_them() {
     let path = directory.path().join("old.db");
     let undo = async || {
         let connection = Connection::open(&path).unwrap();
-        let sql = "DROP TABLE approvals; DELETE FROM _sqlx_migrations WHERE version = 17";
+        let sql = "DROP TABLE approvals; DROP INDEX parked_turns_run; ALTER TABLE parked_turns DROP COLUMN run_id;
+            DELETE FROM _sqlx_migrations WHERE version > 16";
         connection.execute_batch(sql).unwrap();
     };
     approvals::an_older_store_gets_them(&StoreUrl::Sqlite(path.clone()), undo).await;

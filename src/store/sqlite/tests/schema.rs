@@ -8,7 +8,7 @@ use super::super::super::suite::system;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 17] = [
+const CHECKSUMS: [&str; 18] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
@@ -26,6 +26,7 @@ const CHECKSUMS: [&str; 17] = [
     "b5b98c688dda6f811b54d4819ba668dab0cc737b9bc2d20dbb5b3850ee7970f2e48e9c051797dbd5c329913f80e0203c",
     "0a15557d3ecb36799582bdec7ce94eb19f5131a7e514247c3ee2a7c41403c188c9b867afef59bc64a9bf6503dea6a48e",
     "bc595fe1687e6654bfa156fcc5b69c86415b33316d8daaf9bfe39f09313529afee8cd133204f1a58f3117396721ac8fe",
+    "4a45a65e218aa863f123a2a7d72672b3af00c06a8a76eb75ca196dedb756b7d63ca4daa0c7514a05e6197e8b85e92977",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -68,6 +69,7 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         (15, "whole messages"),
         (16, "parked turns"),
         (17, "approvals"),
+        (18, "waiting runs"),
     ]
     .into_iter()
     .zip(CHECKSUMS)
@@ -276,8 +278,8 @@ async fn instructions_of_an_older_database_become_rows() {
 async fn a_schema_of_another_binary_is_refused() {
     let set = [
         (
-            "INSERT INTO _sqlx_migrations SELECT 18, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
-            "version 18",
+            "INSERT INTO _sqlx_migrations SELECT 19, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
+            "version 19",
         ),
         (
             "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 2",
@@ -296,12 +298,12 @@ async fn a_schema_of_another_binary_is_refused() {
         let newer = matches!(
             error,
             StoreError::NewerSchema {
-                found: 18,
-                known: 17,
+                found: 19,
+                known: 18,
                 ..
             }
         );
-        assert_eq!(newer, named == "version 18", "{error:?}");
+        assert_eq!(newer, named == "version 19", "{error:?}");
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         let text = cause.unwrap_or_else(|| error.to_string());
         assert!(text.contains(named), "{text}");

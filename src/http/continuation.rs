@@ -1,0 +1,166 @@
+//! Runs that go on by themselves once all is decided that their turns wait for. The request with which one does is stored
+//! with its turn: without messages, as the session has them, and without credentials.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::Request;
+use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::chat::STAINLESS;
+use super::error::ApiError;
+use super::turn::{RunOrigin, SESSION_ID, TurnHead};
+use super::{AppState, chat, responses};
+use crate::agent::turn::stored_request;
+use crate::chat::decode::PROGRESS_HEADER;
+use crate::ids::{Owner, RequestId, RunId};
+use crate::openai::raw::RawObject;
+use crate::runs::{RunAnswer, WaitingRun};
+
+/// The path of responses. All other requests that are stored are of chat completions.
+const RESPONSES: &str = "/v1/responses";
+/// Pause between two looks for runs that can go on: those of which another process has been told, or whose time is up.
+const LOOK_PAUSE: Duration = Duration::from_secs(2);
+/// Most runs of one look. The next one finds the others.
+const RUNS_OF_LOOK: usize = 100;
+/// Members that the session has, or that name it.
+const LEFT_OUT: [&str; 5] = [
+    "messages",
+    "input",
+    "session_id",
+    "previous_response_id",
+    "conversation",
+];
+
+/// A request as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredRequest {
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Box<RawValue>,
+}
+
+/// The request with which a run goes on by itself: the one that started it, without its messages. None for one that declares
+/// MCP servers, whose credentials are not stored.
+pub(super) fn of_request(path: &str, headers: &HeaderMap, body: &[u8]) -> Option<Arc<str>> {
+    let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
+    if object.get_some("tools").is_some_and(declares_servers) {
+        return None;
+    }
+    let messages = match path {
+        RESPONSES => "input",
+        _ => "messages",
+    };
+    let members = object.members_without(&LEFT_OUT);
+    let body = format!("{{{members},\"{messages}\":[]}}");
+    let host = HOST;
+    let kept = [
+        USER_AGENT,
+        STAINLESS,
+        HeaderName::from_static(PROGRESS_HEADER),
+        HeaderName::from_static("x-forwarded-proto"),
+        host,
+    ];
+    let kept = kept.iter().filter_map(|name| {
+        let value = headers.get(name)?.to_str().ok()?;
+        Some((name.as_str().to_owned(), value.to_owned()))
+    });
+    let stored = StoredRequest {
+        path: path.to_owned(),
+        headers: kept.collect(),
+        body: RawValue::from_string(body).ok()?,
+    };
+    serde_json::to_string(&stored).ok().map(Into::into)
+}
+
+/// Whether one of these tools is an MCP server.
+fn declares_servers(tools: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Declared {
+        r#type: Option<String>,
+    }
+    let tools: Vec<Declared> = serde_json::from_str(tools.get()).unwrap_or_default();
+    tools
+        .iter()
+        .any(|tool| tool.r#type.as_deref() == Some("mcp"))
+}
+
+/// Lets the runs go on for which all is decided, until the future is dropped.
+pub async fn watch(state: AppState) {
+    loop {
+        let told = state.agent.gate().decisions().notified();
+        match state.sessions.store.decided_runs(RUNS_OF_LOOK).await {
+            Ok(decided) => {
+                for (owner, run) in decided {
+                    if let Err(error) = go_on(&state, &owner, &run).await {
+                        tracing::error!(status = %error.status(), "a run that waited cannot go on");
+                    }
+                }
+            }
+            Err(error) => tracing::error!(%error, "runs that can go on cannot be looked for"),
+        }
+        let _told_or_not = tokio::time::timeout(LOOK_PAUSE, told).await;
+    }
+}
+
+/// Starts a run again that waited. An error that another attempt would have as well becomes its answer.
+async fn go_on(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
+    let Some(waiting) = state.runs.take_waiting(owner, run).await? else {
+        return Ok(());
+    };
+    let head = TurnHead {
+        owner: owner.clone(),
+        request_id: RequestId::fresh(),
+        began: Instant::now(),
+        run: run.clone(),
+        origin: RunOrigin::ByItself,
+    };
+    let started = match request_of(&waiting) {
+        Some(request) if request.uri().path() == RESPONSES => {
+            Box::pin(responses::answer(state, head, request)).await
+        }
+        Some(request) => Box::pin(chat::answer(state, head, request)).await,
+        None => Err(ApiError::internal()),
+    };
+    let Err(error) = started else {
+        return Ok(());
+    };
+    let is_passing = [
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ];
+    if is_passing.contains(&error.status()) {
+        // The next look finds the run again.
+        return Err(error);
+    }
+    let parts = error.into_parts();
+    let answer = RunAnswer {
+        status: parts.status,
+        headers: parts.headers,
+        body: parts.body.into(),
+        ..RunAnswer::default()
+    };
+    let store = &state.sessions.store;
+    Ok(store.end_run(run, owner, answer).await?)
+}
+
+/// The request of a run that waits, in the session of its turn.
+fn request_of(waiting: &WaitingRun) -> Option<Request> {
+    let stored: StoredRequest = serde_json::from_str(&stored_request(&waiting.turn)?).ok()?;
+    let mut request = Request::new(Body::from(Box::<str>::from(stored.body).into_string()));
+    *request.method_mut() = http::Method::POST;
+    *request.uri_mut() = stored.path.parse().ok()?;
+    let headers = request.headers_mut();
+    for (name, value) in &stored.headers {
+        let (name, value) = (HeaderName::try_from(name), HeaderValue::try_from(value));
+        headers.insert(name.ok()?, value.ok()?);
+    }
+    let session = HeaderValue::try_from(waiting.session.as_str()).ok()?;
+    headers.insert(SESSION_ID, session);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Some(request)
+}
