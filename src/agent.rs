@@ -32,6 +32,7 @@ mod truncation;
 pub mod turn;
 mod turn_bytes;
 mod turn_env;
+mod unstored;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -56,6 +57,7 @@ use inputs::{InputFileError, InputFiles};
 use offer::ServerOffer;
 use stop::StopReason;
 use turn::TurnRequest;
+pub use unstored::UnstoredApprovals;
 
 /// Runs turns; cheap to clone.
 #[derive(Debug, Clone)]
@@ -78,6 +80,8 @@ pub struct AgentParts {
     pub tools: Arc<ToolServices>,
     /// Asked before model calls and before the end of a turn.
     pub hooks: Hooks,
+    /// What is asked about calls of turns that are not stored.
+    pub unstored: Arc<UnstoredApprovals>,
     /// The metrics.
     pub metrics: Metrics,
     /// Owns the tasks of session writes, which continue when a run is dropped.
@@ -215,6 +219,11 @@ impl Agent {
     /// Turns that wait look for decisions.
     pub fn look_again(&self) {
         self.parts.tools.gate.decisions().notify_waiters();
+    }
+
+    /// What is asked about calls of turns that are not stored.
+    pub fn unstored(&self) -> &UnstoredApprovals {
+        &self.parts.unstored
     }
 
     /// What decides about calls.

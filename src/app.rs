@@ -186,6 +186,7 @@ impl App {
                 metrics: metrics.clone(),
             }),
             hooks,
+            unstored: Arc::default(),
             settings: config.agent,
             sessions: sessions.clone(),
             downloads: FileDownloads::new(&config.file_urls)?,

@@ -39,6 +39,7 @@ use super::transcript::AnswerText;
 use super::turn::{ToolSet, TurnRequest};
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
+use super::unstored::UnstoredQuestions;
 use super::{AgentError, AgentParts, RunError};
 use crate::hooks::HookRecord;
 use crate::ids::FileId;
@@ -84,6 +85,8 @@ pub struct Run {
     paused: Duration,
     /// The calls that wait for a person's decision.
     waiting: Vec<WaitingCall>,
+    /// What is asked about its calls, if the turn is not stored.
+    unstored: UnstoredQuestions,
     /// Messages of the request that follow the batch of a turn that goes on.
     follow: FollowUp,
     span: Span,
@@ -174,6 +177,7 @@ impl Run {
             session_id = session.map(tracing::field::display)
         );
         let turn = new_turn(&parts, &request);
+        let unstored = UnstoredQuestions::new(parts.unstored.clone(), control.run().clone());
         let mut run = Self {
             parts,
             request,
@@ -197,6 +201,7 @@ impl Run {
             waited: Duration::ZERO,
             paused: Duration::ZERO,
             waiting: Vec::new(),
+            unstored,
             follow,
             span,
             spent: started.elapsed(),

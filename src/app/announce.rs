@@ -9,10 +9,13 @@ use crate::hooks::webhook::{ApprovalNews, ApprovalWebhook};
 use crate::session::{Approval, ApprovalEvent, Sessions};
 
 /// How often events are looked for.
+/// Tried by `announced::it_hears_of_a_question_and_of_its_decision`.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Most events of one look, which are told at the same time. The next look finds the others.
+/// Tried by `announced::each_event_of_an_approval_is_taken_once`.
 const EVENTS_OF_LOOK: usize = 32;
-/// Pauses before further attempts.
+/// Pause before each further attempt. After the last the event is given up.
+/// Tried by `announced::a_receiver_that_fails_holds_nothing_up_and_is_told_again`.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Tells the webhook of each event once, for ever. A webhook that fails holds nothing up but later events.

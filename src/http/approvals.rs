@@ -76,7 +76,8 @@ pub(super) struct ListedApproval {
     rule: Option<RuleRef>,
     /// The run that asked, by the id of its chat completion.
     run_id: String,
-    session_id: SessionId,
+    /// `null` for a turn that is not stored.
+    session_id: Option<SessionId>,
     /// The name of the tool.
     tool: String,
     /// The id of the call.
@@ -95,9 +96,19 @@ impl From<Approval> for ListedApproval {
             round: question.round,
             rule: rule.and_then(|rule| serde_json::from_str(&rule).ok()),
             run_id: question.run.completion_id(),
-            session_id: approval.session,
+            session_id: Some(approval.session),
             tool: question.tool,
             tool_call_id: question.tool_call_id,
+        }
+    }
+}
+
+impl ListedApproval {
+    /// The entry of a turn that is not stored.
+    fn unstored(approval: Approval) -> Self {
+        Self {
+            session_id: None,
+            ..Self::from(approval)
         }
     }
 }
@@ -132,8 +143,15 @@ pub(super) async fn list(
     let owner = seen_by(&state, &owner);
     let store = &state.sessions.store;
     let waiting = store.waiting_approvals(owner.as_ref(), MOST_LISTED).await?;
+    let unstored = state.agent.unstored().waiting(owner.as_ref()).into_iter();
+    let stored = waiting.into_iter().map(ListedApproval::from);
+    let mut data: Vec<_> = stored
+        .chain(unstored.map(ListedApproval::unstored))
+        .collect();
+    data.sort_by(|one, other| one.approval_id.cmp(&other.approval_id));
+    data.truncate(MOST_LISTED);
     let list = ApprovalList {
-        data: waiting.into_iter().map(ListedApproval::from).collect(),
+        data,
         object: "list",
     };
     Ok(Json(list).into_response())
@@ -150,8 +168,13 @@ pub(super) async fn decide(
     let id = ApprovalId::parse(&id).ok_or_else(unknown)?;
     let seen_by = seen_by(&state, &owner);
     let store = &state.sessions.store;
-    let found = store.find_approval(seen_by.as_ref(), &id).await?;
-    let found = found.ok_or_else(unknown)?;
+    let unstored = state.agent.unstored();
+    let in_memory = unstored.find(seen_by.as_ref(), &id);
+    let is_stored = in_memory.is_none();
+    let found = match in_memory {
+        Some(found) => found,
+        None => (store.find_approval(seen_by.as_ref(), &id).await?).ok_or_else(unknown)?,
+    };
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
@@ -162,9 +185,11 @@ pub(super) async fn decide(
         return Err(ApiError::approval_decided());
     }
     let decision = asked.checked(&state, &found)?;
-    let decided = store
-        .decide_approval(seen_by.as_ref(), &id, &decision)
-        .await?;
+    let decider = seen_by.as_ref();
+    let decided = match is_stored {
+        true => store.decide_approval(decider, &id, &decision).await?,
+        false => unstored.decide(decider, &id, &decision),
+    };
     match decided {
         Decided::NotFound => Err(unknown()),
         Decided::Already => {
@@ -173,7 +198,7 @@ pub(super) async fn decide(
         }
         Decided::Now(approval) => {
             state.agent.decided(&owner, &approval);
-            let status = match is_running(&state, &approval).await? {
+            let status = match !is_stored || is_running(&state, &approval).await? {
                 true => "resolved",
                 false => "queued",
             };

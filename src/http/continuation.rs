@@ -24,6 +24,7 @@ use crate::runs::{RunAnswer, WaitingRun};
 /// The path of responses. All other requests that are stored are of chat completions.
 const RESPONSES: &str = "/v1/responses";
 /// Pause between two looks for runs that can go on: those of which another process has been told, or whose time is up.
+/// Tried by `alone::another_replica_goes_on_with_the_run`.
 const LOOK_PAUSE: Duration = Duration::from_secs(2);
 /// Most runs of one look. The next one finds the others.
 const RUNS_OF_LOOK: usize = 100;

@@ -153,14 +153,16 @@ impl ApprovalDecision {
 }
 
 impl ApprovalVerdict {
-    pub(super) fn edited(&self) -> Option<&str> {
+    /// The arguments that a person has changed, as JSON text.
+    pub fn edited(&self) -> Option<&str> {
         match self {
             Self::Approve { edited } => edited.as_deref(),
             Self::Deny => None,
         }
     }
 
-    pub(super) fn state(&self) -> ApprovalState {
+    /// How far a question is that was decided so.
+    pub fn state(&self) -> ApprovalState {
         match self {
             Self::Approve { .. } => ApprovalState::Approved,
             Self::Deny => ApprovalState::Denied,

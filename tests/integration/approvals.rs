@@ -3,6 +3,7 @@
 mod alone;
 mod killed;
 mod many;
+mod unstored;
 
 use http::Method;
 use serde_json::{Value, json};

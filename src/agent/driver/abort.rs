@@ -19,7 +19,9 @@ impl Run {
             .unwrap_or(AbortReason::Requested);
         let has_reader = reason == AbortReason::Requested;
         let phase = match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Waiting(_) if !has_reader => return self.end_kept(reason),
+            Phase::Waiting(_) if !has_reader && !self.request.options.ephemeral => {
+                return self.end_kept(reason);
+            }
             Phase::Waiting(paused) => Phase::Batch(paused.into_batch()),
             phase => phase,
         };
@@ -37,7 +39,8 @@ impl Run {
                 false => Vec::new(),
             },
             Phase::Batch(mut batch) => {
-                if reason == AbortReason::NoReader && batch.open().waits() {
+                let is_stored = !self.request.options.ephemeral;
+                if reason == AbortReason::NoReader && is_stored && batch.open().waits() {
                     self.phase = Phase::Batch(batch);
                     return Box::pin(self.run_out()).await;
                 }

@@ -11,7 +11,7 @@ use super::super::batch::{Batch, BatchStep};
 use super::super::event::{AgentEvent, WaitingCall};
 use super::super::stop::StopReason;
 use super::{Aborted, Phase, Run};
-use crate::session::StoreError;
+use crate::session::{ApprovalQuestion, StoreError};
 use crate::tools::gate::{AskAnswer, CallRefusal};
 
 /// Pause between two looks for decisions that other processes have stored.
@@ -36,8 +36,12 @@ enum WaitEnd {
 }
 
 impl Run {
-    /// Reads the questions of the session, if calls may be asked about.
+    /// Reads the questions of the session, or of a turn that is not stored, if calls may be asked about.
     pub(super) async fn read_approvals(&mut self) -> Result<(), StoreError> {
+        if self.request.options.ephemeral {
+            self.turn.approvals = Arc::new(known(self.unstored.all()));
+            return Ok(());
+        }
         let Some(session) = self.session_id().cloned() else {
             return Ok(());
         };
@@ -80,6 +84,17 @@ impl Run {
         kept
     }
 
+    /// Asks about calls of a turn that is not stored. Returns whether its stream waits for decisions; else nobody can decide.
+    pub(super) fn ask_unstored(&self, questions: Vec<ApprovalQuestion>) -> bool {
+        let is_read = self.request.streamed && self.control.abort_reason().is_none();
+        let is_handed_over = self.waiting.iter().any(|call| self.hands_over(call));
+        let waits = is_read && !is_handed_over && !self.parts.settings.approval_wait.is_zero();
+        if waits {
+            self.unstored.ask(&self.request.caller.owner, questions);
+        }
+        waits
+    }
+
     /// Nothing of the batch runs, and calls of it wait. The reader of a stream waits with them for a while; else, and where the
     /// answer brings a question to the client, the turn ends until they are decided.
     pub(super) async fn wait_or_end(&mut self, batch: Box<Batch>) {
@@ -111,11 +126,16 @@ impl Run {
         self.paused += since.elapsed();
         match end {
             WaitEnd::Aborted => self.abort().await,
-            WaitEnd::Passed if !self.is_decided().await => {
+            WaitEnd::Passed if !self.is_decided().await && !self.request.options.ephemeral => {
                 self.end(StopReason::ApprovalRequired, Vec::new());
                 Ok(())
             }
             WaitEnd::Decided | WaitEnd::Passed => {
+                if matches!(end, WaitEnd::Passed) {
+                    // Nobody can decide later about a turn that is not stored.
+                    self.unstored.expire();
+                    let _in_memory = self.read_approvals().await;
+                }
                 if let Phase::Waiting(paused) = mem::replace(&mut self.phase, Phase::Over) {
                     self.go_on_shown(paused.batch.into_open());
                 }

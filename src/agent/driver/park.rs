@@ -105,6 +105,9 @@ impl Run {
         batch: &OpenBatch,
         questions: Vec<ApprovalQuestion>,
     ) -> bool {
+        if self.request.options.ephemeral {
+            return self.ask_unstored(questions);
+        }
         self.finish_write().await;
         let age = self.age();
         let is_stored = |conversation: &&mut Conversation| conversation.session_id().is_some();

@@ -19,8 +19,7 @@ pub(super) struct ApprovalRequiredEvent<'a> {
     #[schemars(extend("const" = APPROVAL_REQUIRED))]
     kind: &'static str,
     approval_id: &'a ApprovalId,
-    /// The session, if it is stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// `null` for a turn that is not stored.
     session_id: Option<&'a SessionId>,
     /// The round, from 0.
     round: u32,

@@ -349,6 +349,7 @@ fn parts(
         downloads: FileDownloads::new(&no_downloads).unwrap(),
         tools: Arc::new(tools),
         hooks: Hooks::default(),
+        unstored: Arc::default(),
         metrics,
         tasks,
     }

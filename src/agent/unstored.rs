@@ -1,0 +1,129 @@
+//! Calls of turns that are not stored: a person can decide about them while their streams wait. They are known to this
+//! process alone, and as long as their turns run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::unix_seconds;
+use crate::ids::{ApprovalId, Owner, RunId, SessionId};
+use crate::session::{Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, Decided};
+
+/// The questions of all turns that are not stored.
+#[derive(Debug, Default)]
+pub struct UnstoredApprovals(Mutex<BTreeMap<ApprovalId, Approval>>);
+
+/// Those of one turn. They end with it.
+#[derive(Debug)]
+pub(super) struct UnstoredQuestions {
+    all: Arc<UnstoredApprovals>,
+    run: RunId,
+}
+
+impl UnstoredApprovals {
+    /// The calls of an owner that can be decided now, the oldest first; of all owners without one.
+    pub fn waiting(&self, owner: Option<&Owner>) -> Vec<Approval> {
+        let all = self.0.lock();
+        let mine = all.values().filter(|approval| is_of(approval, owner));
+        mine.map(current)
+            .filter(|approval| approval.state == ApprovalState::Waiting)
+            .collect()
+    }
+
+    /// The question with this id, if it belongs to the owner.
+    pub fn find(&self, owner: Option<&Owner>, id: &ApprovalId) -> Option<Approval> {
+        let all = self.0.lock();
+        let approval = all.get(id).filter(|approval| is_of(approval, owner))?;
+        Some(current(approval))
+    }
+
+    /// Decides once about a call, if it belongs to the owner.
+    pub fn decide(
+        &self,
+        owner: Option<&Owner>,
+        id: &ApprovalId,
+        decision: &ApprovalDecision,
+    ) -> Decided {
+        let mut all = self.0.lock();
+        let Some(approval) = all.get_mut(id).filter(|approval| is_of(approval, owner)) else {
+            return Decided::NotFound;
+        };
+        if current(approval).state != ApprovalState::Waiting {
+            return Decided::Already;
+        }
+        approval.state = decision.verdict.state();
+        approval.message.clone_from(&decision.message);
+        approval.edited = decision.verdict.edited().map(str::to_owned);
+        approval.remember = decision.remember;
+        approval.decided_at = Some(unix_seconds());
+        Decided::Now(Box::new(approval.clone()))
+    }
+}
+
+fn is_of(approval: &Approval, owner: Option<&Owner>) -> bool {
+    owner.is_none_or(|owner| approval.owner == *owner)
+}
+
+/// The question as it stands now.
+fn current(approval: &Approval) -> Approval {
+    let mut approval = approval.clone();
+    let is_over = approval.question.expires_at <= unix_seconds();
+    if is_over && approval.state == ApprovalState::Waiting {
+        approval.state = ApprovalState::Expired;
+    }
+    approval
+}
+
+impl UnstoredQuestions {
+    /// The questions of this run. It has none yet.
+    pub(super) fn new(all: Arc<UnstoredApprovals>, run: RunId) -> Self {
+        Self { all, run }
+    }
+
+    /// Asks about these calls. Those that are known stay as they are.
+    pub(super) fn ask(&self, owner: &Owner, questions: Vec<ApprovalQuestion>) {
+        let mut all = self.all.0.lock();
+        for question in questions {
+            let id = question.id.clone();
+            all.entry(id).or_insert_with(|| Approval {
+                owner: owner.clone(),
+                session: SessionId::fresh(),
+                question,
+                created_at: unix_seconds(),
+                state: ApprovalState::Waiting,
+                message: None,
+                edited: None,
+                remember: None,
+                decided_at: None,
+            });
+        }
+    }
+
+    /// All of them, as they stand now.
+    pub(super) fn all(&self) -> Vec<Approval> {
+        let all = self.all.0.lock();
+        let mine = all
+            .values()
+            .filter(|approval| approval.question.run == self.run);
+        mine.map(current).collect()
+    }
+
+    /// Nobody can decide any more about those that wait.
+    pub(super) fn expire(&self) {
+        let mut all = self.all.0.lock();
+        let mine = all
+            .values_mut()
+            .filter(|approval| approval.question.run == self.run);
+        for approval in mine.filter(|approval| approval.state == ApprovalState::Waiting) {
+            approval.state = ApprovalState::Expired;
+        }
+    }
+}
+
+impl Drop for UnstoredQuestions {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock();
+        all.retain(|_, approval| approval.question.run != self.run);
+    }
+}
