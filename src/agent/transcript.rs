@@ -142,7 +142,17 @@ impl AnswerText {
         Some(links.take_found())
     }
 
-    /// Records a round's complete text.
+    /// Adds a text that is not from the model, as a paragraph of its own.
+    pub(super) fn add(&mut self, text: &str, ready: &mut VecDeque<AgentEvent>) {
+        self.end_round(text);
+        let between = match self.current_sent {
+            true => BETWEEN_ROUNDS,
+            false => "",
+        };
+        self.send(format!("{between}{text}"), ready);
+    }
+
+    /// Records a round's complete text, or what is added to it.
     pub(super) fn end_round(&mut self, text: &str) {
         self.held.clear();
         if text.trim().is_empty() {
@@ -153,6 +163,9 @@ impl AnswerText {
             self.joined.push_str(BETWEEN_ROUNDS);
         }
         self.joined.push_str(text);
+        if !self.last_round.is_empty() {
+            self.last_round.push_str(BETWEEN_ROUNDS);
+        }
         self.last_round.push_str(text);
     }
 
@@ -240,6 +253,27 @@ mod tests {
         let mut ready = VecDeque::new();
         answer_text.send("The tool's word.".to_owned(), &mut ready);
         assert!(matches!(&ready[0], AgentEvent::Text(text) if text == "The tool's word."));
+    }
+
+    #[test]
+    fn a_text_of_the_loop_is_a_paragraph_of_its_own() {
+        for style in [CitationStyle::Marks, CitationStyle::Links] {
+            let (mut text, mut answer_text) = sent(&[vec!["I pay."]], style);
+            let mut ready = VecDeque::new();
+            answer_text.add("It waits.", &mut ready);
+            answer_text.send_rest(&mut ready);
+            for event in &ready {
+                let AgentEvent::Text(more) = event else {
+                    panic!("{event:?}");
+                };
+                text.push_str(more);
+            }
+            assert_eq!(text, "I pay.\n\nIt waits.");
+            assert_eq!(
+                (answer_text.joined(), answer_text.last_round()),
+                (&*text, &*text)
+            );
+        }
     }
 
     proptest! {
