@@ -1,7 +1,7 @@
 //! Builds the HTTP clients of all modules.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
@@ -28,7 +28,7 @@ pub(crate) struct ClientOptions {
     pub(crate) pool_idle_timeout: Duration,
     /// Which redirects are followed.
     pub(crate) redirects: Policy,
-    /// Whether `https` is used. A client without it needs no root certificates on the machine.
+    /// Whether `https` is used.
     pub(crate) tls: bool,
     /// Authorities that are trusted besides those of the system.
     pub(crate) certificates: CaCertificates,
@@ -91,7 +91,7 @@ impl ClientOptions {
     /// Builds the client; opens no connection.
     ///
     /// # Errors
-    /// When TLS cannot be set up, usually because the machine has no root certificates.
+    /// When TLS cannot be set up.
     pub(crate) fn build(self) -> Result<Client, reqwest::Error> {
         let mut builder = Client::builder()
             .no_proxy()
@@ -108,7 +108,8 @@ impl ClientOptions {
             builder = builder.timeout(timeout);
         }
         builder = match self.tls {
-            true => builder.tls_certs_merge(self.certificates.iter()),
+            true if machine_has_roots() => builder.tls_certs_merge(self.certificates.iter()),
+            true => builder.tls_certs_only(self.certificates.iter()),
             false => builder.tls_certs_only([]),
         };
         if self.connect_only {
@@ -122,6 +123,21 @@ impl ClientOptions {
         }
         builder.build()
     }
+}
+
+/// Whether the machine has root certificates, as a small container has not. Then those of the settings are the only ones.
+fn machine_has_roots() -> bool {
+    static HAS_ROOTS: OnceLock<bool> = OnceLock::new();
+    *HAS_ROOTS.get_or_init(|| {
+        let has_roots = !rustls_native_certs::load_native_certs().certs.is_empty();
+        if !has_roots {
+            tracing::warn!(
+                "this machine has no root certificates, so that no https:// address can be reached but by `ca_file`; \
+                 install the package ca-certificates, or name a file in SSL_CERT_FILE"
+            );
+        }
+        has_roots
+    })
 }
 
 /// Checks that certificates can be trusted, whatever the machine has.

@@ -72,7 +72,7 @@ pub enum ConfiguredToolsError {
     /// The endpoint of the dispatch URL.
     #[error("the dispatch URL cannot be called")]
     DispatchEndpoint(#[source] EndpointError),
-    /// The HTTP client cannot be created; usually the root certificates are missing.
+    /// The HTTP client cannot be created.
     #[error("could not set up the HTTP client of the tools")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -73,7 +73,7 @@ pub struct McpServers {
 /// The clients of MCP servers cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum McpSetupError {
-    /// The HTTP client, most likely because there are no root certificates.
+    /// The HTTP client cannot be created.
     #[error("cannot set up the HTTP client of MCP servers")]
     Client(#[from] reqwest::Error),
     /// The hosts that requests may name.

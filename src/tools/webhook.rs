@@ -81,7 +81,7 @@ impl WebhookClient {
     /// Creates the client. No connection is opened.
     ///
     /// # Errors
-    /// When the client cannot be created, most likely because there are no root certificates.
+    /// When the client cannot be created.
     pub fn new(settings: &Settings) -> Result<Self, reqwest::Error> {
         let mut urls = settings
             .http_tools

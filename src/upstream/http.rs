@@ -69,7 +69,7 @@ pub enum HttpUpstreamError {
     /// The base URL cannot be extended by a path.
     #[error("the base URL of upstream {0} must be an http or https URL")]
     BaseUrl(String),
-    /// The client cannot be made, most likely because there are no root certificates.
+    /// The client cannot be made.
     #[error("could not set up the client of upstream {upstream}")]
     Client {
         /// The upstream's configured name.

@@ -95,7 +95,7 @@ pub enum SetupError {
         "the user agent cannot be sent: it must consist of visible ASCII characters and spaces"
     )]
     UserAgent,
-    /// An HTTP client cannot be built, usually because there are no root certificates.
+    /// An HTTP client cannot be built.
     #[error("could not set up the client of {purpose}: {cause}")]
     Client {
         /// What the client is for.

@@ -16,6 +16,26 @@ use crate::support::script::{calls, text};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::webhook::{self, Webhook};
 
+#[tokio::test]
+async fn a_machine_without_root_certificates_serves_and_says_so() {
+    let upstream = ScriptedUpstream::start([text("Hello.")]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none.pem");
+    std::fs::write(&none, "").unwrap();
+    let builder = TestApp::builder().upstream(&upstream);
+    let builder = builder
+        .toml("[[tools]]\nname = \"t\"\ndescription = \"T\"\nurl = \"https://127.0.0.1:9/\"\n");
+    let app = builder
+        .env("SSL_CERT_FILE", none.to_str().unwrap())
+        .start()
+        .await;
+    assert_eq!(
+        app.post_chat(ask_with("Hello", ["t"])).await.content(),
+        "Hello."
+    );
+    assert!(app.logs().contains("no root certificates"));
+}
+
 /// Nothing of nginx is left behind when this process is killed.
 const ONE_PROCESS: &str = "daemon off; master_process off;";
 

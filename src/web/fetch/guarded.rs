@@ -76,7 +76,7 @@ impl GuardedHosts {
     /// no redirect, repeats no request and shares no connection with other clients.
     ///
     /// # Errors
-    /// When TLS cannot be set up, usually because the machine has no root certificates.
+    /// When TLS cannot be set up.
     pub fn client(&self, owner: &Owner, url: &Url) -> Result<reqwest::Client, SetupError> {
         let resolver =
             GuardedResolver::new(Arc::clone(&self.policy), self.lookups.clone()).for_owner(owner);
