@@ -108,11 +108,13 @@ page!(
     "speed",
     "what loopwright costs, and how to measure it"
 );
-page!(
-    CHANGES,
-    "changes",
-    "changes that you may notice, and what restores the former behaviour"
-);
+
+#[doc = include_str!("../CHANGELOG.md")]
+pub const CHANGES: ManualPage = ManualPage {
+    subject: "changes",
+    summary: "changes that you may notice, and what restores the former behaviour",
+    text: include_str!("../CHANGELOG.md"),
+};
 
 /// All pages, in reading order.
 pub const PAGES: [ManualPage; 18] = [
