@@ -28,6 +28,7 @@ use crate::hooks::approver::Approver;
 use crate::hooks::settings::Settings as HookSettings;
 use crate::hooks::webhook::ApprovalWebhook;
 use crate::hooks::{HookMeter, HookSetupError, Hooks};
+use crate::http::settings::local_url;
 use crate::http::{AppState, Services, continuation, server};
 use crate::metrics::Metrics;
 use crate::redact::Redactor;
@@ -76,6 +77,8 @@ pub struct App {
     nameless_session_ttl: Option<Duration>,
     answer_ttl: Duration,
     shutdown_grace: Duration,
+    /// Whether the console is served.
+    console: bool,
     /// The settings without secrets.
     settings: serde_json::Value,
 }
@@ -203,6 +206,7 @@ impl App {
             cluster,
         };
         let shutdown_grace = config.http.shutdown_grace;
+        let console = config.http.console;
         let state = AppState::new(services, config.http);
         Ok(Self {
             listener,
@@ -220,6 +224,7 @@ impl App {
             nameless_session_ttl: config.session.nameless_ttl,
             answer_ttl: config.runs.answer_ttl,
             shutdown_grace,
+            console,
             settings,
         })
     }
@@ -232,6 +237,12 @@ impl App {
     /// The address that is listened on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where a browser on this machine finds the console, if it is served.
+    pub fn console(&self) -> Option<String> {
+        self.console
+            .then(|| format!("{}/", local_url(self.address)))
     }
 
     /// Finds out whether this host can read pages; it can where nothing of the kind is offered.

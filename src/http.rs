@@ -11,6 +11,7 @@ mod body;
 mod chat;
 mod cluster;
 mod completions;
+mod console;
 mod containers;
 pub mod continuation;
 mod dialect;
@@ -258,6 +259,8 @@ fn routes_with(of_runs: Routes) -> Routes {
         .get("/healthz", operations::healthz, openapi::server::healthz)
         .get("/readyz", operations::readyz, openapi::server::readyz)
         .get("/metrics", operations::metrics, openapi::server::metrics)
+        .get("/", console::page, openapi::server::console_page)
+        .get("/ui/{*file}", console::file, openapi::server::console_file)
         .any("/v1/{*path}", forward::forward, openapi::server::forwarded)
 }
 
@@ -364,9 +367,7 @@ pub fn router(state: AppState) -> axum::Router {
     let (router, _) = routes_with(of_runs).into_parts();
     let routes = router
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
-        .fallback(async || {
-            ApiError::not_found("this path does not exist; the paths of the API begin with /v1")
-        })
+        .fallback(async || ApiError::no_such_path())
         // Together, because each call of `layer` boxes the service of every route once more.
         .layer((
             // Outside the panic layer, so that the response to a panic also gets a request id, a log line and a count.

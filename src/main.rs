@@ -151,7 +151,7 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(%error, cause, "pages cannot be read; a search gives its provider's summaries only");
         }
-        announce(format, app.address());
+        announce(format, app.address(), app.console().as_deref());
         let reloader = app.reloader();
         app.run(async {
             let signal = loop {
@@ -183,7 +183,7 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
     run_to_end(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
         let demo = demo::Demo::build(&config).await?;
-        announce(format, demo.address());
+        announce(format, demo.address(), None);
         let mut out = std::io::stdout();
         let stop = async {
             let signal = signals.wait().await;
@@ -359,12 +359,19 @@ fn print(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes the line that says that connections are accepted.
-fn announce(format: Format, address: SocketAddr) {
+/// Says that connections are accepted, and where the console is if it is served.
+fn announce(format: Format, address: SocketAddr, console: Option<&str>) {
     let url = format!("http://{address}");
     let line = match format {
-        Format::Text => format!("loopwright ready on {url}"),
-        Format::Json => json_line("INFO", "ready", &[("url", &url)]),
+        Format::Text => {
+            let console = console.map(|url| format!("\nconsole: {url}"));
+            format!("loopwright ready on {url}{}", console.unwrap_or_default())
+        }
+        Format::Json => {
+            let console = console.map(|url| ("console", url));
+            let fields: Vec<_> = std::iter::once(("url", &*url)).chain(console).collect();
+            json_line("INFO", "ready", &fields)
+        }
     };
     let _stderr_may_be_closed = writeln!(std::io::stderr(), "{line}");
 }

@@ -136,6 +136,9 @@ pub struct ServeFlags {
     /// Address to listen on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
+    /// Serve the console, a web page, at / [default: true]
+    #[arg(long, value_name = SWITCH)]
+    pub console: Option<String>,
     /// Base URL of the model server, ending in /v1; several go into the file
     #[arg(long, value_name = "URL")]
     pub upstream: Option<String>,

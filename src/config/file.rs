@@ -42,6 +42,7 @@ pub(super) struct File {
     pub(super) listen: ListenAddress,
     pub(super) insecure_no_auth: bool,
     pub(super) allowed_hosts: Vec<HostName>,
+    pub(super) console: Switch<true>,
     pub(super) cors_origins: Vec<BrowserOrigin>,
     #[serde(default = "inference_paths")]
     pub(super) forward: Vec<NamePattern>,

@@ -52,6 +52,7 @@ pub(super) fn settings(
         session_headers,
         replica_name: file.replica_name.clone().map(Into::into),
         allowed_hosts: file.allowed_hosts.iter().cloned().map(Into::into).collect(),
+        console: file.console.into(),
         cors_origins: file.cors_origins.iter().cloned().map(Into::into).collect(),
         forward: file.forward.iter().cloned().map(Into::into).collect(),
         api_keys,

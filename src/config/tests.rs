@@ -170,6 +170,7 @@ const SAMPLES: &[(&str, &str, &str, &str)] = &[
     ("cluster-url", "http://h:1", "\"http://h:1\"", "http://h:1"),
     ("cluster-key-env", "K", "\"K\"", "cluster_key_env = \"K\""),
     ("insecure-no-auth", "true", "true", "0.0.0.0:1"),
+    ("console", "false", "false", "console = false"),
     (
         "enable-code-execution",
         "true",

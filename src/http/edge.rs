@@ -18,7 +18,7 @@ pub(super) use self::record::{BodyEnd, RequestRecord, Served};
 pub(super) use self::refused::RefusalLog;
 use super::error::{ApiError, Cause};
 use super::probe::is_probe;
-use super::{AppState, body, reads};
+use super::{AppState, body, console, reads};
 use crate::ids::{Owner, RequestId};
 use crate::metrics::{ModelUse, RefusedLabel, RouteLabel};
 use crate::quota::FairPermit;
@@ -117,14 +117,19 @@ fn check_request(
     if HEALTH_PATHS.contains(&request.uri().path()) {
         return Ok(Some((Owner::everybody(), None)));
     }
-    let is_probe = is_probe(request.method(), request.uri().path());
+    let is_console = console::is_asked(state, request);
+    let is_probe = !is_console && is_probe(request.method(), request.uri().path());
     let access = state.access.get();
-    if is_probe && access.authenticator.has_keys() {
+    let has_keys = access.authenticator.has_keys();
+    if is_probe && has_keys {
         return Ok(None);
     }
-    let owner = access
-        .authenticator
-        .authenticate(request.headers(), request.uri())?;
+    let owner = match is_console && has_keys {
+        true => Owner::everybody(),
+        false => access
+            .authenticator
+            .authenticate(request.headers(), request.uri())?,
+    };
     if is_probe {
         return Ok(None);
     }
@@ -218,7 +223,7 @@ fn route(request: &Request) -> RouteLabel {
             RouteLabel::Responses
         }
         Some("/v1/models" | "/v1/models/{*id}") => RouteLabel::Models,
-        Some("/healthz" | "/readyz" | "/metrics") => RouteLabel::Operations,
+        Some("/healthz" | "/readyz" | "/metrics" | "/" | "/ui/{*file}") => RouteLabel::Operations,
         Some(path) if path.starts_with("/v1/sessions") => RouteLabel::Sessions,
         Some(path) if path.starts_with("/v1/files") => RouteLabel::Files,
         Some(path) if path.starts_with("/v1/agent") => RouteLabel::Agent,

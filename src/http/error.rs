@@ -106,6 +106,11 @@ impl ApiError {
         Self::invalid(StatusCode::NOT_FOUND, Some("not_found"), message)
     }
 
+    /// There is nothing at the path.
+    pub fn no_such_path() -> Self {
+        Self::not_found("this path does not exist; the paths of the API begin with /v1")
+    }
+
     /// 405 for a method that the path does not support.
     pub fn method_not_allowed() -> Self {
         Self::invalid(

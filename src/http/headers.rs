@@ -1,6 +1,6 @@
 //! Headers: facts about the body of a request, ids of sessions, and which headers of an upstream's response the client gets.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::error::ApiError;
@@ -95,6 +95,16 @@ pub(super) fn media_type(headers: &HeaderMap) -> String {
     let kind = kind.and_then(|value| value.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next());
     kind.unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Whether `if-none-match` names this entity tag, so that the client has the content already.
+pub(super) fn if_none_match_holds(headers: &HeaderMap, etag: &str) -> bool {
+    let values = headers.get_all(IF_NONE_MATCH).iter();
+    let mut tags = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim);
+    tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
 /// For a forwarded response: all headers except the CORS headers, which this server sets itself.

@@ -1,6 +1,6 @@
 //! The settings of the HTTP server.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
@@ -61,6 +61,8 @@ pub struct Settings {
     pub session_headers: Vec<HeaderName>,
     /// Globs of host names that are accepted besides loopback names when no keys are configured.
     pub allowed_hosts: Vec<String>,
+    /// Whether the console is served.
+    pub console: bool,
     /// Origins of web pages that may send requests (CORS).
     pub cors_origins: Vec<HeaderValue>,
     /// Globs of the paths below `/v1/` that are forwarded for holders of API keys.
@@ -75,6 +77,16 @@ impl Settings {
         let system = rustix::system::uname();
         HeaderValue::from_bytes(system.nodename().to_bytes()).ok()
     }
+}
+
+/// The URL by which this machine reaches an address that a server listens on.
+pub fn local_url(listen: SocketAddr) -> String {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, listen.port()))
 }
 
 /// One configured API key.
@@ -114,6 +126,7 @@ impl Settings {
             replica_name: None,
             session_headers: Vec::new(),
             allowed_hosts: Vec::new(),
+            console: true,
             cors_origins: Vec::new(),
             forward: Vec::new(),
             api_keys: Vec::new(),

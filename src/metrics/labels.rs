@@ -21,7 +21,7 @@ pub enum RouteLabel {
     Files,
     /// `/v1/agent/…`.
     Agent,
-    /// Health, readiness and metrics.
+    /// Health, readiness, metrics and the console.
     Operations,
     /// Anything else.
     Other,

@@ -26,6 +26,7 @@ mod certificates;
 mod choices;
 mod code;
 mod connections;
+mod console;
 mod demo;
 mod edge;
 mod external;

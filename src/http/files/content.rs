@@ -5,8 +5,7 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE,
-    X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_RANGE, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio_util::io::ReaderStream;
@@ -14,6 +13,7 @@ use tokio_util::io::ReaderStream;
 use super::super::AppState;
 use super::super::error::ApiError;
 use super::super::extract::Path;
+use super::super::headers::if_none_match_holds;
 use super::path_id;
 use crate::ids::Owner;
 use crate::session::files::StoredFile;
@@ -101,16 +101,6 @@ fn content_disposition(name: &str) -> String {
         }
     }
     format!("attachment; filename=\"{fallback}\"; filename*=UTF-8''{encoded}")
-}
-
-/// Whether `if-none-match` names this entity tag, so that the client has the content already.
-fn if_none_match_holds(headers: &HeaderMap, etag: &str) -> bool {
-    let values = headers.get_all(IF_NONE_MATCH).iter();
-    let mut tags = values
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim);
-    tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
 /// Whether `if-range` is absent or names this entity tag.

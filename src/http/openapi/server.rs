@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::errors;
-use super::headers::HeaderKind::Number;
+use super::headers::HeaderKind::{Number, Text};
 use super::operation::Operation;
 use crate::http::approvals::{ApprovalList, DecisionAnswer, DecisionRequest};
 use crate::http::models::{Model, ModelList, OfferedTools};
@@ -192,6 +192,36 @@ pub(in crate::http) fn readyz(operation: Operation<'_>) -> Operation<'_> {
         .answers::<Readiness>(200, "They are.")
         .answers::<Readiness>(503, "They are not, or the server is shutting down.")
         .with_headers(503, &[("retry-after", Number, "Seconds to wait.")])
+}
+
+pub(in crate::http) fn console_page(operation: Operation<'_>) -> Operation<'_> {
+    console(operation.named(OPERATIONS, "getConsole", "The console, a web page"))
+        .described("Clients whose `accept` names `text/html` get the page, without a key. Others get an error.")
+}
+
+pub(in crate::http) fn console_file(operation: Operation<'_>) -> Operation<'_> {
+    console(operation.named(OPERATIONS, "getConsoleFile", "A file of the console"))
+        .path("file", "The path of the file below `/ui/`.")
+        .described("No key is needed.")
+}
+
+/// What the page and its files have in common.
+fn console(operation: Operation<'_>) -> Operation<'_> {
+    let validator = [("etag", Text, "Stands for the content.")];
+    let sniffing = [("x-content-type-options", Text, "`nosniff`.")];
+    operation
+        .header(
+            "if-none-match",
+            json!({"type": "string"}),
+            "The `etag` of the content that the client has.",
+        )
+        .answers_as(200, "*/*", json!({}), "The content.")
+        .answers_nothing(304, "The client has the content.")
+        .with_headers(200, &validator)
+        .with_headers(200, &sniffing)
+        .with_headers(304, &validator)
+        .with_headers(304, &sniffing)
+        .fails(errors::NOT_FOUND)
 }
 
 pub(in crate::http) fn metrics(operation: Operation<'_>) -> Operation<'_> {

@@ -24,7 +24,7 @@ const CHAT: &str = "/v1/chat/completions";
 /// Where requests of the Responses API go.
 const RESPONSES: &str = "/v1/responses";
 /// Paths whose last parameter may hold slashes, which a document cannot say.
-const GREEDY: [&str; 2] = ["/v1/{path}", "/v1/models/{id}"];
+const GREEDY: [&str; 3] = ["/ui/{file}", "/v1/{path}", "/v1/models/{id}"];
 /// Headers that the document need not name: they belong to HTTP, or their names are the model server's.
 const UNNAMED: [&str; 2] = ["x-accel-buffering", "x-upstream-ratelimit-"];
 /// Beginnings of the names of headers that are loopwright's own.
@@ -173,6 +173,11 @@ impl Asked {
     /// What the document says of the answer; nothing if the document has nothing to say of it.
     fn head(&self, status: u16, headers: &HeaderMap) -> Option<DescribedAnswer<'static>> {
         if !self.of_binary || self.method == Method::OPTIONS {
+            return None;
+        }
+        // A probe of the root gets nothing. What browsers get there has an `etag`.
+        let is_probe = self.method == Method::HEAD && self.path == "/";
+        if is_probe && status == 200 && !headers.contains_key("etag") {
             return None;
         }
         let what = format!("{} {} answered {status}", self.method, self.path);
