@@ -10,6 +10,7 @@ mod citations;
 mod contents;
 pub mod control;
 mod conversation;
+pub mod direct;
 pub mod driver;
 pub mod event;
 mod hooked_prompt;
@@ -43,7 +44,7 @@ use crate::hooks::Hooks;
 use crate::ids::{Owner, RunId};
 use crate::metrics::Metrics;
 use crate::redact::Redactor;
-use crate::rules::Level;
+use crate::rules::{Level, RuleRef};
 use crate::session::files::{FileError, FileStore};
 use crate::session::{Approval, Sessions, StoreError};
 use crate::tools::gate::Gate;
@@ -150,6 +151,19 @@ pub enum AgentError {
         param: String,
         /// The session has it.
         is_known: bool,
+    },
+    /// The session of a call outside of a turn does not exist.
+    #[error("there is no such session")]
+    NoSession,
+    /// A person would have to decide about a call outside of a turn.
+    #[error("the call needs an approval")]
+    NeedsApproval {
+        /// The tool.
+        tool: String,
+        /// Why a person is to be asked.
+        reason: Option<String>,
+        /// The rule that asks; `None` for the word of a level, and for a hook.
+        rule: Option<RuleRef>,
     },
     /// A limit was reached, and the request asks for an error in this case (`on_limit: "error"`).
     #[error("the limit {} is reached", .0.as_str())]

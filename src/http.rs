@@ -35,6 +35,7 @@ pub mod server;
 mod sessions;
 pub mod settings;
 mod stream;
+mod tool_call;
 mod turn;
 
 use std::sync::Arc;
@@ -223,6 +224,11 @@ fn routes_with(of_runs: Routes) -> Routes {
         // Fine-tuned models are deleted at the upstream.
         .any(MODEL, forward::forward, openapi::server::forwarded_model)
         .get("/v1/agent/tools", models::tools, openapi::server::tools)
+        .post(
+            "/v1/agent/tools/{name}/call",
+            tool_call::call,
+            openapi::server::call,
+        )
         .get(
             "/v1/agent/approvals",
             approvals::list,

@@ -35,6 +35,7 @@ use self::table::Table;
 pub use self::task::panic_text;
 use crate::agent::Agent;
 use crate::agent::control::{AbortReason, TurnControl};
+use crate::agent::direct::CheckedCall;
 use crate::agent::turn::TurnRequest;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
@@ -79,6 +80,40 @@ pub struct RunStart {
     pub unfinished: Option<Bytes>,
     /// What the turn has of what is scarce; given back when it has ended.
     pub held: Box<dyn Send>,
+}
+
+/// What a run carries out.
+#[derive(Debug)]
+pub enum Work {
+    /// A turn.
+    Turn(Box<TurnRequest>),
+    /// A call outside of a turn.
+    Call(Box<CheckedCall>),
+}
+
+impl From<TurnRequest> for Work {
+    fn from(turn: TurnRequest) -> Self {
+        Self::Turn(Box::new(turn))
+    }
+}
+
+impl From<CheckedCall> for Work {
+    fn from(call: CheckedCall) -> Self {
+        Self::Call(Box::new(call))
+    }
+}
+
+impl Work {
+    /// The session that it names, if what is done is stored there.
+    fn session_id(&self) -> Option<&SessionId> {
+        match self {
+            Self::Turn(turn) => {
+                let session = turn.options.session_id.as_ref();
+                session.filter(|_| !turn.options.ephemeral)
+            }
+            Self::Call(call) => call.session_id(),
+        }
+    }
 }
 
 /// A run that can be found and has not been started. Dropping it removes it.
@@ -272,9 +307,9 @@ impl From<RunRecord> for RunStatus {
 }
 
 impl PreparedRun {
-    /// Starts the run with its turn. It is polled by its reader, until the connection hands it over or the reader is dropped.
+    /// Starts the run with its work. It is polled by its reader, until the connection hands it over or the reader is dropped.
     /// Has to be called within a runtime.
-    pub fn launch(self, turn: TurnRequest, connection: &ConnectionRun) -> FirstReader {
+    pub fn launch(self, work: Work, connection: &ConnectionRun) -> FirstReader {
         let Self {
             mut entry,
             encode,
@@ -283,11 +318,10 @@ impl PreparedRun {
         } = self;
         entry.launched = true;
         let (runs, state) = (entry.runs.clone(), entry.state.clone());
-        let session = &turn.options.session_id;
-        state.reached(session.as_ref().filter(|_| !turn.options.ephemeral), 0);
+        state.reached(work.session_id(), 0);
         let running = runs.0.metrics.run_started();
         let tasks = runs.0.tasks.clone();
-        let run = task::run(runs, state, Box::new(turn), encode, (running, held));
+        let run = task::run(runs, state, work, encode, (running, held));
         let run = PolledRun::new(run, &tasks);
         connection.set(&run);
         reader.poll_run(run);

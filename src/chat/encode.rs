@@ -1,6 +1,7 @@
-//! Encodes the events of a turn as an answer: a stream of chunks or one completion.
+//! Encodes the events of a turn as an answer: a stream of chunks or one completion. A call outside of a turn is one entry.
 
 mod approvals;
+mod call;
 mod chunks;
 mod completion;
 mod progress;
@@ -8,6 +9,7 @@ mod records;
 mod replay;
 mod schema;
 
+pub use self::call::{CallCollector, DirectCallAnswer};
 pub use self::chunks::{ChunkEncoder, ChunkOptions, fail};
 pub use self::completion::CompletionCollector;
 pub use self::progress::ProgressDelivery;

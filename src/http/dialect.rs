@@ -1,4 +1,4 @@
-//! The API dialects in which a turn can be answered. Each has encoders of its events as lines of a stream and as one answer.
+//! The forms in which a run can be answered: the API dialects for a turn, an entry for a call outside of one. Each has encoders of its events as lines of a stream and as one answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ use crate::agent::inputs::FilePosition;
 use crate::agent::unix_seconds;
 use crate::chat::decode::ReplyOptions;
 use crate::chat::encode::{
-    self, AnswerHead, ChunkEncoder, ChunkOptions, CompletionCollector, ProgressDelivery,
+    self, AnswerHead, CallCollector, ChunkEncoder, ChunkOptions, CompletionCollector,
+    ProgressDelivery,
 };
 use crate::chat::position::file_path;
 use crate::ids::RunId;
@@ -40,6 +41,8 @@ pub(super) enum Reply {
     },
     /// As a response.
     Responses(Arc<ResponseOptions>),
+    /// As the entry of a call outside of a turn.
+    Call,
 }
 
 /// The encoder of the lines and the answer of a run.
@@ -55,6 +58,7 @@ enum AnswerEncoder {
         /// The head of a stream may have been sent.
         started: bool,
     },
+    Call(CallCollector),
 }
 
 /// What the answer of a run is made with, besides what the request asked for.
@@ -76,13 +80,14 @@ impl Reply {
         match self {
             Self::Chat { options, .. } => options.stream,
             Self::Responses(options) => options.stream,
+            Self::Call => false,
         }
     }
 
     /// The id of the answer, as this dialect writes it.
     pub(super) fn id_of(&self, run: &RunId) -> String {
         match self {
-            Self::Chat { .. } => run.completion_id(),
+            Self::Chat { .. } | Self::Call => run.completion_id(),
             Self::Responses(_) => run.response_id(),
         }
     }
@@ -90,7 +95,7 @@ impl Reply {
     /// What the run is shown as while it runs, where the dialect has an object for that.
     pub(super) fn unfinished(&self, run: &RunId, status: &str) -> Option<Bytes> {
         match self {
-            Self::Chat { .. } => None,
+            Self::Chat { .. } | Self::Call => None,
             Self::Responses(options) => {
                 let created = unix_seconds();
                 let response = ResponseEncoder::unfinished(run, created, status, options);
@@ -145,6 +150,8 @@ impl Reply {
         match self {
             Self::Chat { options, .. } => encode::replay(body, options.include_usage, &mut out),
             Self::Responses(_) => responses::replay(body, &mut out),
+            // It has no stream.
+            Self::Call => {}
         }
         out.freeze()
     }
@@ -187,6 +194,7 @@ impl Reply {
                 options: options.clone(),
                 started: false,
             },
+            Self::Call => AnswerEncoder::Call(CallCollector::default()),
         }
     }
 }
@@ -219,6 +227,10 @@ impl AnswerEncoder {
                 answer.kept = options.store;
                 Some(answer)
             }
+            Self::Call(_) if matches!(event, AgentEvent::Finished(_)) => {
+                Some(failed(ApiError::call_cancelled(), None))
+            }
+            Self::Call(collector) => collector.take(event).map(|body| answer(Some(body))),
         }
     }
 
@@ -236,6 +248,7 @@ impl AnswerEncoder {
         };
         match self {
             Self::Chat { .. } => encode::fail(&error.envelope(), out),
+            Self::Call(_) => {}
             Self::Responses {
                 encoder,
                 options,
@@ -262,6 +275,7 @@ impl AnswerEncoder {
         match self {
             Self::Chat { .. } => "messages",
             Self::Responses { .. } => "input",
+            Self::Call(_) => "arguments",
         }
     }
 
@@ -270,6 +284,7 @@ impl AnswerEncoder {
         match self {
             Self::Chat { .. } => file_path(position),
             Self::Responses { options, .. } => options.file_path(position),
+            Self::Call(_) => "session_id".to_owned(),
         }
     }
 }

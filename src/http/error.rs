@@ -3,6 +3,7 @@
 //! A message for the client never contains the text of the underlying cause; that is logged once, with the request.
 
 mod access;
+mod calls;
 mod files;
 mod inputs;
 mod runs;
@@ -385,6 +386,10 @@ impl ApiError {
             AgentError::NoPosition => Self::no_previous_response(),
             AgentError::Stopping => Self::shutting_down(),
             AgentError::Hook => Self::hook_failed(),
+            AgentError::NoSession => Self::no_session(),
+            AgentError::NeedsApproval { tool, reason, rule } => {
+                Self::approval_required(&tool, reason.as_deref(), rule.as_ref())
+            }
             AgentError::Limit(reason) => {
                 let message = format!(
                     "the turn reached the limit {}; raise the limit or set agent.on_limit to \"final_answer\" or \"stop\"",

@@ -80,6 +80,8 @@ pub(super) struct KeyedRequest<'a> {
     pub(super) key: &'a IdempotencyKey,
     pub(super) reply: &'a Reply,
     pub(super) background: bool,
+    /// A run that the end of its process broke off is started again.
+    pub(super) restarts: bool,
 }
 
 /// Claims the key of a request for a new run, or answers with the run that holds it.
@@ -126,6 +128,9 @@ pub(super) async fn attach(
                     let response = replay(state, request, &held, &read.answer).await;
                     let response = reads::counted(response, read.memory);
                     return Ok(Attached::Answer(of_run(response, &held, request)));
+                }
+                RunRecordState::Interrupted if !request.restarts => {
+                    return Err(ApiError::call_interrupted());
                 }
                 RunRecordState::Interrupted => Some(record.session_id),
                 RunRecordState::Waiting => {

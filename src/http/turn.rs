@@ -81,17 +81,23 @@ fn set_forwarded_headers(state: &AppState, caller: &mut Caller, headers: &Header
         .contains(name)
     });
     caller.headers = Arc::new(upstream);
+    caller.trace = trace_of(headers);
+}
+
+/// The headers of a request that tools get for traces.
+pub(super) fn trace_of(headers: &HeaderMap) -> HeaderMap {
     let trace = ["traceparent", "tracestate"]
         .into_iter()
         .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
-    caller.trace = trace.collect();
-    if !caller.trace.contains_key("traceparent")
+    let mut trace: HeaderMap = trace.collect();
+    if !trace.contains_key("traceparent")
         && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
     {
         // `tracestate` is meaningless without `traceparent`.
-        caller.trace.clear();
-        caller.trace.insert("traceparent", fresh);
+        trace.clear();
+        trace.insert("traceparent", fresh);
     }
+    trace
 }
 
 /// How a run comes about.
@@ -199,6 +205,7 @@ pub(super) async fn answer(
             key,
             reply: &reply,
             background,
+            restarts: true,
         };
         match idempotency::attach(state, keyed, &id).await? {
             Attached::Start(interrupted) => {
@@ -228,7 +235,7 @@ pub(super) async fn answer(
     let session = session_id
         .filter(|_| is_named)
         .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
-    let reader = prepared.launch(request, &delivery.connection);
+    let reader = prepared.launch(request.into(), &delivery.connection);
     let streamed = reply.is_streamed();
     let mut response = if streamed && origin != RunOrigin::ByItself {
         stream_of(state, reader, delivery.began).await
@@ -319,7 +326,7 @@ async fn stream_of(state: &AppState, reader: FirstReader, began: Instant) -> Res
 }
 
 /// The whole answer of a run, once it is over.
-async fn whole_of(reader: FirstReader, began: Instant) -> Response {
+pub(super) async fn whole_of(reader: FirstReader, began: Instant) -> Response {
     let mut response = whole(reader.answer().await.as_deref(), Some(began)).await;
     let limits = reader.head().map(|head| upstream_rate_limits(&head));
     response.headers_mut().extend(limits.unwrap_or_default());

@@ -6,14 +6,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use bytes::BytesMut;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::Runs;
 use super::log::{LARGEST_PAGE, Page};
 use super::report::{Encode, RunReport};
 use super::state::RunState;
+use super::{Runs, Work};
 use crate::agent::control::AbortReason;
+use crate::agent::direct::CheckedCall;
 use crate::agent::driver::Run;
 use crate::agent::event::{AgentEvent, Outcome};
 use crate::agent::turn::TurnRequest;
@@ -21,12 +23,12 @@ use crate::agent::{AgentError, RunError};
 use crate::metrics::GaugeGuard;
 use crate::store::RunAnswer;
 
-/// Runs a turn to its end, whoever reads. Futures that exist for a short time are boxed, so that a run that waits for its
+/// Carries out the work of a run to its end, whoever reads. Futures that exist for a short time are boxed, so that a run that waits for its
 /// model is small.
 pub(super) async fn run(
     runs: Runs,
     state: Arc<RunState>,
-    turn: Box<TurnRequest>,
+    work: Work,
     mut encode: Encode,
     _held: (GaugeGuard, Box<dyn Send>),
 ) {
@@ -41,7 +43,12 @@ pub(super) async fn run(
         state.end(&mut page, answer);
         return;
     }
-    let driven = drive(&runs, &state, turn, &mut encode, &mut page);
+    let driven = async {
+        match work {
+            Work::Turn(turn) => drive(&runs, &state, turn, &mut encode, &mut page).await,
+            Work::Call(call) => Box::pin(call_tool(&runs, &state, *call, &mut encode)).await,
+        }
+    };
     let answer = match AssertUnwindSafe(driven).catch_unwind().await {
         Ok(answer) => answer,
         Err(panic) => {
@@ -96,6 +103,38 @@ async fn drive(
         }
         Err(error) => encode(RunReport::Failed(error.into()), page.buffer()),
     }
+}
+
+/// Makes a call outside of a turn, and encodes its events. It has no lines.
+async fn call_tool(
+    runs: &Runs,
+    state: &RunState,
+    call: CheckedCall,
+    encode: &mut Encode,
+) -> Option<RunAnswer> {
+    let mut no_lines = BytesMut::new();
+    let started = tokio::select! {
+        biased;
+        started = runs.0.agent.call_tool(call, state.control.clone()) => started,
+        () = state.control.aborted() => return encode(never_started(state), &mut no_lines),
+    };
+    let mut call = match started {
+        Ok(call) => call,
+        Err(error) => return encode(RunReport::Failed(error.into()), &mut no_lines),
+    };
+    let span = call.span().clone();
+    let called = async {
+        let mut answer = None;
+        loop {
+            let report = match call.next().await {
+                Ok(Some(event)) => RunReport::Event(event),
+                Ok(None) => return answer,
+                Err(error) => return encode(RunReport::Failed(error), &mut no_lines),
+            };
+            answer = encode(report, &mut no_lines).or(answer);
+        }
+    };
+    called.instrument(span).await
 }
 
 /// Encodes the events of a turn up to its end.

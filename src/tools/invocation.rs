@@ -41,7 +41,7 @@ pub struct CallContext {
     pub run_id: RunId,
     /// The round, from 0.
     pub round: u32,
-    /// The model that asked for the call.
+    /// The model that asked for the call; empty if none did.
     pub model: String,
     /// The request's `user`, if it has one.
     pub user: Option<String>,

@@ -22,7 +22,7 @@ use super::mcp_offer::McpOffer;
 use super::python::{CodeExecution, EXECUTE_PYTHON};
 use super::requested::{Availability, Capability, RequestedTools};
 use super::set::{ToolFilter, ToolSet, ToolSetBuilder, ToolSetError};
-use super::tool_search::ToolSearch;
+use super::tool_search::{TOOL_SEARCH, ToolSearch};
 use super::web::{WEB_SEARCH, WebAccess};
 use crate::ids::{Owner, WorkspaceId};
 use crate::openai::tool::ToolDefinition;
@@ -306,6 +306,20 @@ impl SourceList {
             _ => None,
         };
         known.or_else(|| self.sources.iter().find_map(declared))
+    }
+
+    /// The tools that can be called outside of a turn. A tool search has nothing to search there.
+    pub fn callable(&self) -> impl Iterator<Item = &SharedTool> {
+        let searches = |source: &&Source| matches!(source, Source::ToolSearch(_));
+        let sources = self.sources.iter().filter(move |source| !searches(source));
+        sources.flat_map(Source::tools)
+    }
+
+    /// The set of this tool alone, as [`Self::tool_named`] finds it; `None` if it cannot be called outside of a turn.
+    pub fn set_of_one(&self, name: &str, filter: &ToolFilter) -> Option<ToolSet> {
+        let tool = self.tool_named(name).filter(|_| name != TOOL_SEARCH)?;
+        let set = ToolSetBuilder::new(vec![tool], filter).build(Vec::new(), None, false);
+        set.ok()
     }
 
     /// Whether requests can get server-side tools without asking for them.

@@ -2,7 +2,7 @@
 
 mod announced;
 mod approver;
-mod receiver;
+pub(super) mod receiver;
 mod results;
 mod settings;
 

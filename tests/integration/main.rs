@@ -28,6 +28,7 @@ mod code;
 mod connections;
 mod console;
 mod demo;
+mod direct;
 mod edge;
 mod external;
 mod faults;

@@ -1,7 +1,7 @@
 //! MCP servers as a source of tools: a fake one of the tests' own, and those that people use.
 
 mod calls;
-mod fake;
+pub(super) mod fake;
 mod far;
 mod floods;
 mod hostile;

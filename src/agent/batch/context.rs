@@ -96,6 +96,21 @@ impl BatchContext {
         }
     }
 
+    /// The context of one call outside of a turn. Its start is announced if it may have an effect.
+    pub(in super::super) fn of_one_call(services: &Arc<ToolServices>, call: CallContext) -> Self {
+        Self {
+            services: services.clone(),
+            call: Arc::new(call),
+            deadline: None,
+            execution: ToolExecution::Sequential,
+            shows_images: true,
+            turn_bytes: TurnBytes::default(),
+            was_kept: false,
+            announces: true,
+            was_shown: false,
+        }
+    }
+
     /// The same for a batch that has come so far.
     pub(in super::super) fn after(mut self, stage: BatchStage) -> Self {
         self.was_kept = stage != BatchStage::New;

@@ -190,7 +190,12 @@ impl CompletionCollector {
 }
 
 /// Writes a member with a list, unless the list is empty.
-fn write_list(body: &mut PartedWriter, key: &str, entries: impl Iterator<Item = PartedText>) {
+/// Writes a member that is a list, unless it is empty.
+pub(super) fn write_list(
+    body: &mut PartedWriter,
+    key: &str,
+    entries: impl Iterator<Item = PartedText>,
+) {
     let mut before = format!(",{}:[", quoted(key));
     let mut is_empty = true;
     for entry in entries {

@@ -128,7 +128,14 @@ struct DataUrl<'a>(&'a KeptImage);
 struct Base64<'a>(&'a [u8]);
 
 /// An entry of `agentic_tool_calls` with the images of the call.
-pub(super) fn call_text(mut record: ToolCallRecord) -> PartedText {
+pub(super) fn call_text(record: ToolCallRecord) -> PartedText {
+    let mut text = open_call_text(record);
+    text.push_text("}");
+    text
+}
+
+/// The same without its closing brace.
+pub(super) fn open_call_text(mut record: ToolCallRecord) -> PartedText {
     let images = std::mem::take(&mut record.images);
     let mut text = object_text(&ToolCallEntry::from(&record));
     let mut before = ",\"result_images_base64\":[\"";
@@ -140,7 +147,6 @@ pub(super) fn call_text(mut record: ToolCallRecord) -> PartedText {
     if !before.starts_with(',') {
         text.push_text("\"]");
     }
-    text.push_text("}");
     text
 }
 

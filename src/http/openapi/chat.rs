@@ -25,6 +25,16 @@ const REPLAYED: HeaderOf = (
 /// What `idempotency-key` does.
 pub(super) const REPLAYED_HEADER_NOTE: &str =
     "A request that is sent again under the same key leads to the run of the first one.";
+const PROCESSING: HeaderOf = (
+    "openai-processing-ms",
+    OptionalNumber,
+    "How long the request took, unless the answer is streamed.",
+);
+const OVERHEAD: HeaderOf = (
+    "x-loopwright-overhead-ms",
+    OptionalNumber,
+    "The part of that in which neither a model nor a tool was waited for.",
+);
 /// Of answers of the loop, errors included.
 pub(super) const OF_LOOP: [HeaderOf; 5] = [
     (
@@ -33,18 +43,12 @@ pub(super) const OF_LOOP: [HeaderOf; 5] = [
         "The id of a streamed answer.",
     ),
     SESSION,
-    (
-        "openai-processing-ms",
-        OptionalNumber,
-        "How long the request took, unless the answer is streamed.",
-    ),
-    (
-        "x-loopwright-overhead-ms",
-        OptionalNumber,
-        "The part of that in which neither a model nor a tool was waited for.",
-    ),
+    PROCESSING,
+    OVERHEAD,
     REPLAYED,
 ];
+/// Of answers to calls outside of a turn, errors included.
+pub(super) const OF_CALL: [HeaderOf; 3] = [PROCESSING, OVERHEAD, REPLAYED];
 
 /// Operations on an answer.
 const OF_ID: [&str; 5] = [

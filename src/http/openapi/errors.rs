@@ -270,6 +270,34 @@ pub(super) const RANGE: &[ErrorCase] = &[error(
     "range_not_satisfiable",
     "the range is outside the file",
 )];
+/// Of a call outside of a turn.
+pub(super) const CALL: &[ErrorCase] = &[
+    error(
+        403,
+        "approval_required",
+        "a person would have to decide about the call; nothing was done",
+    ),
+    error(
+        409,
+        "call_cancelled",
+        "the call was cancelled before it started; nothing was done",
+    ),
+    error(
+        410,
+        "run_interrupted",
+        "the server stopped while the call of this `idempotency-key` ran; it may have taken effect",
+    ),
+    error(
+        410,
+        "answer_expired",
+        "the answer to the `idempotency-key` is no longer kept",
+    ),
+    error(
+        422,
+        "idempotency_key_reused",
+        "the `idempotency-key` came with another body or path before",
+    ),
+];
 /// Of requests of the Responses API.
 pub(super) const RESPONSES: &[ErrorCase] = &[
     error(

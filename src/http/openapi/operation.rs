@@ -303,7 +303,8 @@ impl<'a> Operation<'a> {
         });
         let names: Vec<&str> = codes.iter().map(|code| code.unwrap_or("invalid")).collect();
         let variant = match (self.passes_on, self.error_headers.is_empty()) {
-            (false, _) => "",
+            (false, true) => "",
+            (false, false) => ".of_call",
             (true, true) => ".passed_on",
             (true, false) => ".of_turn",
         };

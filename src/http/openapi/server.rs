@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
+use super::chat::OF_CALL;
 use super::errors;
 use super::headers::HeaderKind::{Number, Text};
 use super::operation::Operation;
+use crate::chat::encode::DirectCallAnswer;
 use crate::http::approvals::{ApprovalList, DecisionAnswer, DecisionRequest};
 use crate::http::models::{Model, ModelList, OfferedTools};
 use crate::http::permissions::ExplainRequest;
+use crate::http::tool_call::CallBody;
 use crate::metrics;
 use crate::rules::RuleDecision;
 use crate::tools::source::Health;
@@ -80,6 +83,36 @@ pub(in crate::http) fn tools(operation: Operation<'_>) -> Operation<'_> {
     operation
         .named("Tools", "listTools", "The server-side tools")
         .answers::<OfferedTools>(200, "The tools, with the JSON Schemas of their arguments.")
+}
+
+pub(in crate::http) fn call(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("Tools", "callTool", "Calls a server-side tool")
+        .described(
+            "No model takes part. The call takes the path of a call of the model: repair, validation, hooks, permissions, \
+             redaction, the cap of its result. How it ended is in `status`; an error of the request means that no tool was \
+             called.",
+        )
+        .path("name", "The name of the tool, as `GET /v1/agent/tools` lists it, or of a function of the dispatch URL.")
+        .header(
+            "idempotency-key",
+            json!({"type": "string", "pattern": "^[!-~]{1,255}$"}),
+            "A request that is sent again under the same key gets the same answer, and the call is made once.",
+        )
+        .header(
+            "x-session-id",
+            json!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}),
+            "The same as `session_id` of the body, which counts more.",
+        )
+        .reads::<CallBody>(true)
+        .answers::<DirectCallAnswer<'_>>(200, "The call, with its files and notices.")
+        .with_headers(200, &OF_CALL)
+        .with_error_headers(&OF_CALL)
+        .fails(errors::NOT_FOUND)
+        .fails(errors::CALL)
+        .fails(errors::SESSION_BUSY)
+        .fails(errors::SESSION_STORE)
+        .fails(errors::DRAINING)
 }
 
 pub(in crate::http) fn approvals(operation: Operation<'_>) -> Operation<'_> {

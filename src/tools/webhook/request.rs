@@ -60,7 +60,7 @@ pub struct WebhookCall<'a> {
     request_id: &'a str,
     /// The round, from 0.
     round: u32,
-    /// The model that asked for the call.
+    /// The model that asked for the call; empty for a call that no model asked for.
     model: &'a str,
     /// The end user, which is the caller's own word.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,23 +11,23 @@ use serde_json::{Value, json};
 use crate::support::server::{Handler, HttpReply, Outgoing, Part, Server};
 
 /// A policy server that answers as a test says.
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     server: Server,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 /// A request as it came in.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) path: String,
-    pub(super) headers: HeaderMap,
-    pub(super) bytes: Bytes,
-    pub(super) body: Value,
+pub(crate) struct Seen {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
+    pub(crate) body: Value,
 }
 
 impl Receiver {
     /// A server that answers by the path and the body of a request.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         decide: impl Fn(&str, &Value) -> HttpReply + Send + Sync + 'static,
     ) -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -59,51 +59,51 @@ impl Receiver {
     }
 
     /// A server that gives every request this answer.
-    pub(super) async fn always(answer: Value) -> Self {
+    pub(crate) async fn always(answer: Value) -> Self {
         Self::start(move |_, _| said(&answer)).await
     }
 
     /// The entry of a hook with further lines. Its URL has a token in its query.
-    pub(super) fn entry(&self, on: &str, path: &str, more: &str) -> String {
+    pub(crate) fn entry(&self, on: &str, path: &str, more: &str) -> String {
         let url = format!("http://{}{path}?token=t0p-secret", self.server.addr());
         format!("[[hooks]]\non = \"{on}\"\nurl = \"{url}\"\n{more}\n")
     }
 
     /// The section of the approver with further lines.
-    pub(super) fn approver(&self, more: &str) -> String {
+    pub(crate) fn approver(&self, more: &str) -> String {
         let addr = self.server.addr();
         format!("[approver]\nurl = \"http://{addr}/\"\n{more}\n")
     }
 
     /// The webhook that hears of calls which wait, with further lines.
-    pub(super) fn approval_webhook(&self, more: &str) -> String {
+    pub(crate) fn approval_webhook(&self, more: &str) -> String {
         let addr = self.server.addr();
         format!("[approval_webhook]\nurl = \"http://{addr}/\"\n{more}\n")
     }
 
     /// The requests so far.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
     }
 
     /// The bodies of the requests so far.
-    pub(super) fn bodies(&self) -> Vec<Value> {
+    pub(crate) fn bodies(&self) -> Vec<Value> {
         self.seen().into_iter().map(|seen| seen.body).collect()
     }
 }
 
 /// An answer of status 200.
-pub(super) fn said(answer: &Value) -> HttpReply {
+pub(crate) fn said(answer: &Value) -> HttpReply {
     HttpReply::whole(200, "application/json", answer.to_string())
 }
 
 /// An answer with these members of `hookSpecificOutput`.
-pub(super) fn output(members: &Value) -> HttpReply {
+pub(crate) fn output(members: &Value) -> HttpReply {
     said(&json!({"hookSpecificOutput": members}))
 }
 
 /// Nothing at all.
-pub(super) fn hang() -> HttpReply {
+pub(crate) fn hang() -> HttpReply {
     HttpReply {
         before_head: vec![Part::Hang],
         ..HttpReply::default()

@@ -21,7 +21,7 @@ pub(super) const FLOOD: Duration = Duration::from_secs(30);
 static FLOOD_IS_OVER: AtomicBool = AtomicBool::new(false);
 
 /// A table of the configuration that starts the fake server under this name. `lines` are further keys.
-pub(super) fn server(name: &str, mode: &str, lines: &str) -> String {
+pub(crate) fn server(name: &str, mode: &str, lines: &str) -> String {
     let exe = std::env::current_exe().unwrap();
     format!(
         "[mcp_servers.{name}]\ncommand = {exe:?}\n\
@@ -33,7 +33,7 @@ pub(super) fn server(name: &str, mode: &str, lines: &str) -> String {
 /// A server that lists and answers what a table says: `tools`, the entries of its list; `calls`, for each tool the JSON text of
 /// the answer, in which `ID` stands for the id of the request and `BYTE` for a byte that is no UTF-8; `versions`, which it
 /// names if it does not know the one that was offered; `wait`, a file for which it waits before it reads anything.
-pub(super) fn table(name: &str, table: &Value) -> String {
+pub(crate) fn table(name: &str, table: &Value) -> String {
     let table = toml::Value::String(table.to_string());
     format!("{}TABLE = {table}\n", server(name, "table", ""))
 }

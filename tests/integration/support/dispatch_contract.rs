@@ -75,6 +75,8 @@ fn check_body(body: &Map<String, Value>, found: &mut Vec<String>) {
         match body.get(key) {
             None => {}
             Some(Value::String(text)) if !text.is_empty() => {}
+            // Of a call outside of a turn.
+            Some(Value::String(_)) if key == "model" => {}
             // What is unknown may be said to be so.
             Some(Value::Null) if OPTIONAL.contains(&key) => {}
             Some(other) => found.push(format!("`{key}` is {other}")),
