@@ -28,6 +28,7 @@ mod prompt;
 pub mod settings;
 pub mod stop;
 mod token_estimate;
+mod traced;
 mod transcript;
 mod truncation;
 pub mod turn;
@@ -49,6 +50,7 @@ use crate::session::files::{FileError, FileStore};
 use crate::session::{Approval, Sessions, StoreError};
 use crate::tools::gate::Gate;
 use crate::tools::source::Sources;
+use crate::traces::Traces;
 use crate::upstream::UpstreamError;
 use crate::upstream::router::Router;
 use crate::web::FileDownloads;
@@ -108,6 +110,8 @@ pub struct ToolServices {
     pub redactor: Option<Redactor>,
     /// The metrics.
     pub metrics: Metrics,
+    /// Starts the spans of turns and calls.
+    pub traces: Traces,
 }
 
 impl AgentParts {
@@ -281,8 +285,20 @@ impl Agent {
     ///
     /// # Errors
     /// When the session is busy or cannot be read, or when a file of the request cannot be used.
-    pub async fn run(&self, request: TurnRequest, control: TurnControl) -> Result<Run, AgentError> {
-        Run::start(self.parts.clone(), request, control).await
+    pub async fn run(
+        &self,
+        mut request: TurnRequest,
+        control: TurnControl,
+    ) -> Result<Run, AgentError> {
+        let span = traced::begin_turn(&self.parts.tools.traces, &mut request, control.run());
+        match (Run::start(self.parts.clone(), request, control).await, span) {
+            (Ok(run), span) => Ok(run.traced(span)),
+            (Err(error), Some(span)) => {
+                span.fail(error.class());
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 }
 

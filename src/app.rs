@@ -46,6 +46,8 @@ use crate::tools::python::CodeExecution;
 use crate::tools::source::{Source, SourceList, Sources};
 use crate::tools::tool_search::ToolSearch;
 use crate::tools::web::WebAccess;
+use crate::traces::settings::Settings as TraceSettings;
+use crate::traces::{LossCounter, Traces, TracesError};
 use crate::upstream::look::watch;
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
@@ -133,6 +135,9 @@ pub enum AppError {
     /// An upstream cannot be used.
     #[error(transparent)]
     Router(#[from] RouterError),
+    /// Traces cannot be sent as configured.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// Serving failed.
     #[error("serving failed")]
     Serve(#[source] std::io::Error),
@@ -166,6 +171,7 @@ impl App {
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
+        let traces = traces(config.traces.as_ref(), &metrics)?;
         let hooks = Hooks::new(&config.hooks, metrics.clone())?;
         let timeout = config.agent.approval_timeout;
         let asked = (&config.hooks, &hooks);
@@ -187,6 +193,7 @@ impl App {
                 max_turn_bytes: config.agent.max_turn_bytes,
                 redactor: config.redactor,
                 metrics: metrics.clone(),
+                traces: traces.clone(),
             }),
             hooks,
             unstored: Arc::default(),
@@ -203,6 +210,7 @@ impl App {
             sessions: sessions.clone(),
             sources,
             metrics,
+            traces,
             cluster,
         };
         let shutdown_grace = config.http.shutdown_grace;
@@ -311,7 +319,7 @@ impl App {
             answer: self.answer_ttl,
         };
         self.start_watching();
-        let metrics = self.state.metrics.clone();
+        let (metrics, traces) = (self.state.metrics.clone(), self.state.traces.clone());
         let stopped = async {
             tokio::select! {
                 () = shutdown => {}
@@ -354,11 +362,15 @@ impl App {
         }
         // Last, because the others write to it.
         let deadline = after(Instant::now(), TASK_LIMIT).max(deadline);
-        if timeout_at(deadline, self.sessions.close()).await.is_err() {
-            tracing::warn!(
-                "the session store was not closed in time; its log is read at the next start"
-            );
-        }
+        let closing = async {
+            if timeout_at(deadline, self.sessions.close()).await.is_err() {
+                tracing::warn!(
+                    "the session store was not closed in time; its log is read at the next start"
+                );
+            }
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        tokio::join!(closing, traces.close(left.min(CLOSE_LIMIT)));
         Ok(())
     }
 }
@@ -408,6 +420,15 @@ fn gate(
     let gate = Gate::new(approval_timeout, hooks.clone(), redactor.cloned());
     let gate = gate.counted(counter).asking(approver.transpose()?);
     Ok((Arc::new(gate), webhook.transpose()?))
+}
+
+/// What starts spans; those that are lost are counted.
+fn traces(settings: Option<&TraceSettings>, metrics: &Metrics) -> Result<Traces, TracesError> {
+    let metrics = metrics.clone();
+    Traces::start(
+        settings,
+        LossCounter::new(move |lost| metrics.spans_dropped(lost)),
+    )
 }
 
 /// The sources of loopwright's own tools.

@@ -29,6 +29,7 @@ mod secrets;
 mod source;
 mod text;
 mod tools;
+mod traces;
 mod unmatched;
 mod upstreams;
 mod validation;
@@ -92,6 +93,8 @@ pub struct Config {
     pub redactor: Option<crate::redact::Redactor>,
     /// Logs.
     pub log: crate::telemetry::Settings,
+    /// Traces, if there is a collector for them.
+    pub traces: Option<crate::traces::settings::Settings>,
     /// Settings that are possible but probably not intended, each as one sentence for the operator.
     pub notices: Vec<String>,
     /// Settings that a change of behaviour concerns, each as one sentence for the operator.
@@ -187,6 +190,8 @@ impl Config {
         let mcp = mcp::settings(&mut file, &mut checks)?;
         let sandbox = sandbox::settings(&mut file, &session, &mut checks)?;
         let agent = agent::agent(&file, &checks)?;
+        let hooks = hooks::settings(&file, &checks)?;
+        let traces = traces::settings(&file, &mut checks)?;
         let names = unmatched::KnownToolNames {
             tools: &tools,
             mcp: &mcp,
@@ -201,7 +206,7 @@ impl Config {
             retry,
             tools,
             mcp,
-            hooks: hooks::settings(&file, &checks)?,
+            hooks,
             sandbox,
             web,
             file_urls: search::file_urls(&file),
@@ -210,6 +215,7 @@ impl Config {
             agent,
             redactor: bool::from(file.redact_secrets).then(|| checks.secrets.redactor()),
             log: agent::log(&file),
+            traces,
             changes: changes::notes(&file, &checks),
             given: given::text(&file, &checks.origins),
             notices: checks.notices,

@@ -54,6 +54,7 @@ use crate::quota::{FairSemaphore, MemoryBudget};
 use crate::runs::Runs;
 use crate::session::Sessions;
 use crate::tools::source::Sources;
+use crate::traces::Traces;
 use crate::upstream::router::Router;
 use access::CurrentAccess;
 pub use access::KeyChangeError;
@@ -84,6 +85,8 @@ pub struct Services {
     pub sources: Arc<Sources>,
     /// The metrics.
     pub metrics: Metrics,
+    /// Starts spans.
+    pub traces: Traces,
     /// The other replicas, if they can be asked.
     pub cluster: Option<Cluster>,
 }

@@ -46,6 +46,7 @@
 //! | [`responses`] | the dialect of the Responses API, which reads a request as the chat request that asks for the same |
 //! | [`http`] | the edge: routes and their description, keys, pass-through, encoders, errors |
 //! | [`metrics`], [`telemetry`], [`shutdown`] | what operators see and signals |
+//! | [`traces`] | spans for an OpenTelemetry collector |
 //! | [`config`] | flags, environment and file, checked, as the settings types of every part |
 //! | [`app`] | wiring, start, end |
 //! | [`manual`] | the reference by subject, which `loopwright manual` prints |
@@ -61,8 +62,8 @@
 //!   goes on with it. A call of the model is one type in all its states: `agent::call`.
 //! - **A turn belongs to the process.** Its task, which a tracker owns, keeps its own time whoever reads. The last reader
 //!   that leaves aborts it unless it is to finish. An aborted turn stores what was done before it ends.
-//! - **What can be left out of a build has a stand-in.** `tools/no_mcp.rs` and `blobs/no_bucket.rs` stand for the modules of
-//!   the features `mcp` and `s3`. Besides, only `config`, `demo` and `main` know of them.
+//! - **What can be left out of a build has a stand-in.** `tools/no_mcp.rs`, `traces/no_otlp.rs` and `blobs/no_bucket.rs` stand for
+//!   the modules of the features `mcp`, `otlp` and `s3`. Besides, only `config`, `demo` and `main` know of them.
 //! - **A failed tool is news for the model.** Only `http::error` chooses a status.
 //! - **Imports point one way**, and axum, reqwest, child processes and the environment each have their rooms:
 //!   `tests/integration/architecture.rs` holds the table.
@@ -98,5 +99,6 @@ pub mod sse;
 pub mod store;
 pub mod telemetry;
 pub mod tools;
+pub mod traces;
 pub mod upstream;
 pub mod web;

@@ -81,6 +81,7 @@ struct Inner {
     open_streams: Gauge,
     runs: Gauge,
     store_errors: Counter,
+    dropped_spans: Total,
     cell_seconds: Histogram,
     code: CodeMetrics,
     web: WebMetrics,
@@ -228,6 +229,11 @@ impl Metrics {
         self.0.store_errors.inc();
     }
 
+    /// Counts spans that their collector does not get.
+    pub fn spans_dropped(&self, count: u64) {
+        self.0.dropped_spans.inc_by(count);
+    }
+
     /// The page for `GET /metrics`, of type [`CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let mut page = String::new();
@@ -293,6 +299,10 @@ impl Inner {
             open_streams: page.metric("open_streams", "Streams now open"),
             runs: page.metric("runs", "Runs that have not ended"),
             store_errors: page.metric("session_store_errors", "Failures of the session store"),
+            dropped_spans: page.metric(
+                "otlp_dropped_spans",
+                "Spans that the OpenTelemetry collector did not get",
+            ),
             cell_seconds: page.add(
                 "code_cell_duration_seconds",
                 "Time that the code of one call ran",

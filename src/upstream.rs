@@ -23,7 +23,8 @@ mod testing;
 pub mod text_calls;
 pub mod think;
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::http::{HeaderMap, Method, StatusCode};
@@ -47,6 +48,11 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
     /// What the server is, if it is known.
     fn kind(&self) -> Option<settings::ServerKind> {
         None
+    }
+
+    /// Who provides its models, as traces name it: by default the one whose API the server speaks.
+    fn provider(&self) -> &'static str {
+        self.kind().map_or("openai", settings::ServerKind::provider)
     }
 
     /// Takes note of what the server is, unless that is known.
@@ -96,9 +102,15 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
 pub struct ModelStream {
     /// Response headers for the client: `x-ratelimit-*`, `x-request-id` and `request-id`.
     pub headers: HeaderMap,
+    /// The id that the upstream gives its answer.
+    pub answer_id: AnswerId,
     /// The events.
     pub events: BoxStream<'static, Result<ModelEvent, UpstreamError>>,
 }
+
+/// The id of a model's answer, once it has come; clones are of the same answer.
+#[derive(Debug, Clone, Default)]
+pub struct AnswerId(Arc<OnceLock<String>>);
 
 /// One model call, before it is encoded for an upstream.
 ///
@@ -257,6 +269,38 @@ pub enum UpstreamError {
     /// The request body that the client streams broke off.
     #[error("the request body broke off")]
     RequestBody,
+}
+
+impl UpstreamError {
+    /// The class of the error, for traces: the status of an answer, or a word.
+    pub fn class(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Connect { .. } => "connection",
+            Self::Timeout { .. } => "timeout",
+            Self::Status { status, .. } => return status.as_u16().to_string().into(),
+            Self::InStream { .. } => "error_in_stream",
+            Self::Broken { .. } => "broken",
+            Self::Malformed { .. } => "malformed",
+            Self::Incomplete { .. } => "incomplete",
+            Self::RequestBody => "request_body",
+        })
+    }
+}
+
+impl AnswerId {
+    /// The id, if it has come.
+    pub fn get(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+
+    /// Takes the id of the first chunk that has one.
+    fn note(&self, id: impl FnOnce() -> Option<String>) {
+        if self.0.get().is_none()
+            && let Some(id) = id()
+        {
+            let _only_the_first_counts = self.0.set(id);
+        }
+    }
 }
 
 /// An error of any type.

@@ -6,7 +6,7 @@ mod kept;
 mod redacted;
 mod report;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use super::event::{AgentEvent, Notice, ToolCallRecord, WaitingCall};
 use super::open_batch::{OpenBatch, RoundResults};
 use super::policy::repeat::ResultDigest;
 use super::policy::{CallDecision, CallOutcome};
+use super::traced::CallSpan;
 use super::turn_bytes::TurnBytes;
 use crate::tools::ToolOutput;
 use crate::tools::batch::{BatchCall, BatchEvent, StartPermission, ToolResult, run};
@@ -41,6 +42,8 @@ pub(super) struct Batch {
     running: BoxStream<'static, BatchEvent>,
     ready: VecDeque<AgentEvent>,
     redaction: BatchRedaction,
+    /// The spans of calls that have not ended, by their index.
+    spans: BTreeMap<usize, CallSpan>,
 }
 
 /// The outcome of one step of a batch.
@@ -94,6 +97,7 @@ impl Batch {
             running: stream::empty().boxed(),
             ready,
             redaction,
+            spans: BTreeMap::new(),
         };
         let mut runnable = Vec::new();
         for index in 0..batch.open.calls.len() {
@@ -116,6 +120,9 @@ impl Batch {
         if call.is_done() {
             return None;
         }
+        let span = CallSpan::begin(&self.context, call);
+        let trace = span.as_ref().map(CallSpan::headers);
+        self.spans.extend(span.map(|span| (index, span)));
         if call.state.has_started() {
             return Some(Err(call.cancelled()));
         }
@@ -136,6 +143,7 @@ impl Batch {
             name: call.call.name.clone(),
             arguments,
             call_id: call.call.id.clone(),
+            trace,
             started: started.0,
             announced,
         }))
@@ -181,6 +189,9 @@ impl Batch {
                     }
                     if let Some(call) = self.open.calls.get_mut(index) {
                         call.state = CallState::Waiting(wait);
+                        if let Some(span) = self.spans.remove(&index) {
+                            span.waits();
+                        }
                         return BatchStep::Waiting { index };
                     }
                 }
@@ -410,6 +421,9 @@ impl Batch {
                 detail: output.detail,
                 frames: kept.frames,
             };
+            if let Some(span) = self.spans.remove(&index) {
+                span.ended(&record, self.context.services.redactor.as_ref());
+            }
             let files = kept.files.into_iter();
             self.ready
                 .extend(files.map(|file| AgentEvent::File(Box::new(file))));

@@ -50,6 +50,7 @@ use crate::session::StoreError;
 use crate::session::repair::repair;
 use crate::tools::gate::TurnPermissions;
 use crate::tools::tool_search::TOOL_SEARCH;
+use crate::traces;
 use crate::upstream::messages;
 
 /// One turn of a conversation while it runs. What another process would need to go on with it is in its state, its batch and
@@ -90,6 +91,8 @@ pub struct Run {
     /// Messages of the request that follow the batch of a turn that goes on.
     follow: FollowUp,
     span: Span,
+    /// The span of the turn for the collector, until the turn has ended.
+    trace: Option<traces::Span>,
     /// Time spent in earlier calls of [`Self::next`], waits included.
     spent: Duration,
     /// When the current call of [`Self::next`] began.
@@ -204,6 +207,7 @@ impl Run {
             unstored,
             follow,
             span,
+            trace: None,
             spent: started.elapsed(),
             called: started,
             counted: false,
@@ -213,6 +217,12 @@ impl Run {
             run.take_on(parked);
         }
         Ok(run)
+    }
+
+    /// The same with a span for the collector.
+    pub(super) fn traced(mut self, span: Option<traces::Span>) -> Self {
+        self.trace = span;
+        self
     }
 
     /// The session's id, if the session is stored.

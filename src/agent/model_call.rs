@@ -12,6 +12,7 @@ use super::AgentError;
 use super::event::{AgentEvent, ArgumentsPiece, ExtraFields, ExtraLevel, Notice};
 use super::machine::Offer;
 use super::prompt::Prompt;
+use super::traced::ModelSpan;
 use super::transcript::BETWEEN_ROUNDS;
 use super::turn::TurnRequest;
 use crate::metrics::{Metrics, ModelOutcome};
@@ -65,6 +66,8 @@ pub(super) struct ActiveModelCall {
     of_message: FoldedFields,
     /// The same of the choice.
     of_choice: FoldedFields,
+    /// The span of the call, until it has ended.
+    span: Option<Box<ModelSpan>>,
 }
 
 /// The answer of a model call that has ended.
@@ -109,10 +112,20 @@ impl ActiveModelCall {
         context: &mut ModelCallContext<'_>,
         call: ModelCall,
         offer: Offer,
+        span: Option<Box<ModelSpan>>,
     ) -> Result<(Self, Vec<Notice>), AgentError> {
         let route = context.request.route.clone();
-        let fail_over = context.router.fail_over(route);
-        let active = Self::open_with(context, call, offer, fail_over).await?;
+        let mut fail_over = context.router.fail_over(route);
+        let opened = Self::open_with(context, call, offer, &mut fail_over).await;
+        let active = match (opened, span) {
+            (Ok(active), span) => Self { span, ..active },
+            (Err(error), span) => {
+                if let Some(span) = span {
+                    span.failed(&error, &fail_over);
+                }
+                return Err(error);
+            }
+        };
         let notices = (0..active.fail_over.retries()).map(|_| retry_notice());
         let notices = notices.collect();
         Ok((active, notices))
@@ -122,7 +135,7 @@ impl ActiveModelCall {
         context: &mut ModelCallContext<'_>,
         mut call: ModelCall,
         offer: Offer,
-        mut fail_over: FailOver,
+        fail_over: &mut FailOver,
     ) -> Result<Self, AgentError> {
         let ModelCallContext {
             router,
@@ -170,7 +183,7 @@ impl ActiveModelCall {
         let assembler = ReplyAssembler::new(upstream.quirks().split_names);
         Ok(Self {
             stream,
-            fail_over,
+            fail_over: fail_over.clone(),
             call,
             offer,
             began,
@@ -180,6 +193,7 @@ impl ActiveModelCall {
             buffered: Vec::new(),
             of_message: FoldedFields::default(),
             of_choice: FoldedFields::default(),
+            span: None,
         })
     }
 
@@ -230,6 +244,10 @@ impl ActiveModelCall {
                         ModelOutcome::Completed,
                         self.began,
                     );
+                    if let Some(span) = self.span.take() {
+                        let id = &self.stream.answer_id;
+                        span.answered(&answer, &self.call, &self.fail_over, id);
+                    }
                     return Ok(ModelCallStep::Ended(answer));
                 }
                 Err(reason) => UpstreamError::Incomplete {
@@ -238,7 +256,13 @@ impl ActiveModelCall {
                 },
             },
         };
-        self.retry(context, error, waited).await
+        let retried = self.retry(context, error, waited).await;
+        if let Err(error) = &retried
+            && let Some(span) = self.span.take()
+        {
+            span.failed(error, &self.fail_over);
+        }
+        retried
     }
 
     fn upstream_name(&self) -> Arc<str> {
@@ -403,10 +427,14 @@ impl ActiveModelCall {
         let failed = self.fail_over.upstream().clone();
         self.fail_over.recover(error).await?;
         metrics.upstream_retried(failed.name());
-        let (call, fail_over) = (self.call.clone(), self.fail_over.clone());
-        let opened = Self::open_with(context, call, self.offer, fail_over).await;
+        let call = self.call.clone();
+        let opened = Self::open_with(context, call, self.offer, &mut self.fail_over).await;
         *waited += waiting_since.elapsed();
-        *self = opened?;
+        let opened = opened?;
+        *self = Self {
+            span: self.span.take(),
+            ..opened
+        };
         Ok(ModelCallStep::Retried(retry_notice()))
     }
 }

@@ -40,8 +40,10 @@ pub struct Caller {
     pub progress_header: Option<String>,
     /// Headers that are sent to the upstream.
     pub headers: Arc<HeaderMap>,
-    /// `traceparent` and `tracestate`, for tools.
+    /// `traceparent` and `tracestate` for what the turn leads to.
     pub trace: HeaderMap,
+    /// The turn goes on by itself: `trace` is that of the request which began it.
+    pub goes_on: bool,
     /// What the key lets server-side tools do.
     pub permissions: Level,
     /// What the log says of the turn.

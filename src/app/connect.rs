@@ -9,6 +9,7 @@ use crate::store::check;
 use crate::tools::configured::reach_all;
 use crate::tools::mcp::{McpServers, McpSetupError};
 use crate::tools::mcp_offer::McpOffer;
+use crate::traces::Traces;
 use crate::upstream::look::{Sight, look};
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
@@ -37,7 +38,8 @@ pub enum ConnectError {
     Mcp(#[from] McpSetupError),
 }
 
-/// Tries the model servers, the endpoints of tools, the search providers, the session store, the files and the MCP servers.
+/// Tries the model servers, the endpoints of tools, the search providers, the collector of traces, the session store, the files and
+/// the MCP servers.
 ///
 /// # Errors
 /// When a client cannot be made with the settings.
@@ -66,6 +68,10 @@ async fn try_each(config: Config) -> Result<Tried, ConnectError> {
         for (name, outcome) in Web::try_providers(&web.web).await? {
             tried.add(&format!("search provider {name}"), outcome);
         }
+    }
+    if let Some(settings) = &config.traces {
+        let taken = Traces::try_collector(settings).await;
+        tried.add("collector of traces", taken);
     }
     let opened = check(&config.session.store).await;
     tried.add("session store", opened.map_err(|error| chain(&error)));

@@ -202,6 +202,9 @@ pub struct ServeFlags {
     /// Allow a public address without any API key
     #[arg(long, value_name = SWITCH)]
     pub insecure_no_auth: Option<String>,
+    /// Base URL of an OpenTelemetry collector, which gets traces at /v1/traces [default: as OpenTelemetry's own variables say]
+    #[arg(long, value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
     /// Logs.
     #[command(flatten)]
     #[serde(flatten)]

@@ -155,6 +155,10 @@ pub(super) struct File {
     pub(super) log_format: LogFormat,
     pub(super) log_level: LogLevel,
 
+    /// By default what the variables of OpenTelemetry say.
+    pub(super) otlp_endpoint: Option<ServiceUrl>,
+    pub(super) otlp_contents: bool,
+
     pub(super) retry: RetrySection,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) upstreams: Vec<UpstreamSection>,

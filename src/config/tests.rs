@@ -10,6 +10,8 @@ mod search;
 mod secrets;
 mod shipped;
 mod summary;
+#[cfg(feature = "otlp")]
+mod traces;
 
 use std::time::Duration;
 

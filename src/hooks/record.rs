@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ::http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -25,6 +26,8 @@ pub struct HookedTurn<'a> {
     pub model: &'a str,
     /// When no answer is awaited any more: one that comes later is too late.
     pub deadline: Option<Instant>,
+    /// `traceparent` and `tracestate` of what asks.
+    pub trace: &'a HeaderMap,
     /// Where it is noted what the hooks have done.
     pub record: &'a HookRecord,
 }

@@ -236,7 +236,9 @@ impl HookService {
             model: Some(turn.model),
         };
         let body = serde_json::to_vec(&call).map_err(|_| HookFailure::Unwritten)?;
-        self.signed(body)
+        let mut request = self.signed(body)?;
+        request.headers_mut().extend(turn.trace.clone());
+        Ok(request)
     }
 
     fn signed(&self, body: Vec<u8>) -> Result<Request<RequestBody>, HookFailure> {

@@ -20,6 +20,7 @@ use crate::chat::decode::PROGRESS_HEADER;
 use crate::ids::{Owner, RequestId, RunId};
 use crate::openai::raw::RawObject;
 use crate::runs::{RunAnswer, WaitingRun};
+use crate::traces::TRACEPARENT;
 
 /// The path of responses. All other requests that are stored are of chat completions.
 const RESPONSES: &str = "/v1/responses";
@@ -36,6 +37,9 @@ const LEFT_OUT: [&str; 5] = [
     "previous_response_id",
     "conversation",
 ];
+
+/// The header of a stored request that names the span of the request which began the run.
+pub(super) const FIRST_SPAN: HeaderName = HeaderName::from_static("x-loopwright-first-span");
 
 /// A request as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,9 +70,12 @@ pub(super) fn of_request(path: &str, headers: &HeaderMap, body: &[u8]) -> Option
         HeaderName::from_static("x-forwarded-proto"),
         host,
     ];
-    let kept = kept.iter().filter_map(|name| {
+    let (parent, first) = (TRACEPARENT, FIRST_SPAN);
+    let kept = kept.iter().map(|name| (name, name));
+    let kept = kept.chain([(&parent, &first)]);
+    let kept = kept.filter_map(|(name, stored)| {
         let value = headers.get(name)?.to_str().ok()?;
-        Some((name.as_str().to_owned(), value.to_owned()))
+        Some((stored.as_str().to_owned(), value.to_owned()))
     });
     let stored = StoredRequest {
         path: path.to_owned(),

@@ -62,6 +62,7 @@ pub(super) async fn guard(
         Ok(None) => Response::default(),
         Ok(Some((owner, permit))) => {
             record.owner = Some(owner.clone());
+            record.begin_span(&state.traces, &mut request);
             request.extensions_mut().insert(owner);
             request.extensions_mut().insert(request_id.clone());
             request.extensions_mut().insert(began);

@@ -3,6 +3,7 @@
 mod model;
 mod routed;
 mod rules;
+mod traced;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ struct ForwardHead {
     method: Method,
     path_and_query: String,
     headers: HeaderMap,
+    /// The model that the request names.
+    model: Option<String>,
     /// What the log says of the request.
     turn: TurnRecord,
 }
@@ -108,10 +111,11 @@ async fn forward_routed(
     let named = body.model().map(ToOwned::to_owned);
     let named = named.or_else(|| path::model(head.uri.path()));
     let served = named.as_deref().map(Served::of);
-    let head = ForwardHead {
+    let mut head = ForwardHead {
         path_and_query: without_prefix(path_and_query(&head)),
         method: head.method,
         headers: upstream_headers(state, head.headers),
+        model: named.clone(),
         turn: served
             .as_ref()
             .map(|served| served.turn.clone())
@@ -132,9 +136,15 @@ async fn forward_routed(
             };
             let (body, decoded) = body.for_upstream(upstream.as_ref());
             head.turn.answered_by(upstream.name());
+            let span = traced::begin(&state.traces, &mut head);
             let request = head.with(body, decoded);
-            let forwarded = upstream.forward(request).await;
-            forwarded.map_err(ApiError::from_forwarded)?
+            match upstream.forward(request).await {
+                Ok(response) => traced::answered(span, &**upstream, 0, response),
+                Err(error) => {
+                    traced::failed(span, &**upstream, 0, &error);
+                    return Err(ApiError::from_forwarded(error));
+                }
+            }
         }
     };
     let mut answer = client_response(state, response, permit);
@@ -172,6 +182,7 @@ pub(super) async fn native(
         method: Method::POST,
         path_and_query: without_prefix(path_and_query(head)),
         headers: upstream_headers(state, head.headers.clone()),
+        model: None,
         turn: TurnRecord::default(),
     };
     let permit = permit_for_turn(state, owner)?;
@@ -200,6 +211,7 @@ pub(super) async fn chat(
         method: Method::POST,
         path_and_query: without_prefix(path_and_query(&head)),
         headers: upstream_headers(state, head.headers),
+        model: Some(model.to_owned()),
         turn: served.turn.clone(),
     };
     let body = |upstream: &dyn Upstream| BodyToSend {
@@ -220,9 +232,10 @@ pub(super) async fn chat(
 async fn forward_held(
     state: &AppState,
     route: Arc<Route>,
-    head: ForwardHead,
+    mut head: ForwardHead,
     body: impl Fn(&dyn Upstream) -> BodyToSend,
 ) -> Result<ForwardResponse, ApiError> {
+    let span = traced::begin(&state.traces, &mut head);
     let mut fail_over = state.router.fail_over(route);
     loop {
         let upstream = fail_over.upstream().clone();
@@ -231,11 +244,14 @@ async fn forward_held(
         match attempt(upstream.as_ref(), request).await {
             Ok(response) => {
                 head.turn.answered_by(upstream.name());
-                return Ok(response);
+                let retries = fail_over.retries();
+                return Ok(traced::answered(span, &*upstream, retries, response));
             }
             Err(error) => {
-                let recovered = fail_over.recover(error).await;
-                recovered.map_err(ApiError::from_forwarded)?;
+                if let Err(error) = fail_over.recover(error).await {
+                    traced::failed(span, &*upstream, fail_over.retries(), &error);
+                    return Err(ApiError::from_forwarded(error));
+                }
                 state.metrics.upstream_retried(upstream.name());
             }
         }

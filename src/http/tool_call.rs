@@ -73,7 +73,7 @@ impl CallOrigin<'_> {
         session_id: Option<SessionId>,
     ) -> Result<CheckedCall, ApiError> {
         let mut caller = turn::caller(state, self.owner, self.request_id, self.headers)?;
-        caller.trace = turn::trace_of(self.headers);
+        caller.trace = turn::trace_of(state, self.headers);
         let call = CallRequest {
             session_id: session_id.or_else(|| caller.session_header.clone()),
             caller,

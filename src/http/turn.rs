@@ -28,6 +28,7 @@ use crate::quota::{FairPermit, ReservedMemory};
 use crate::runs::{
     Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
 };
+use crate::traces::{TRACEPARENT, TRACESTATE};
 use crate::upstream::headers::strip_headers;
 
 /// The header with the session id, in requests and responses.
@@ -57,13 +58,14 @@ pub(super) fn caller(
             .get(PROGRESS_HEADER)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
         trace: HeaderMap::new(),
+        goes_on: false,
         headers: Arc::default(),
         permissions,
         record: TurnRecord::default(),
     })
 }
 
-/// Sets the headers that model and tool calls get.
+/// Sets the headers that model and tool calls get. With traces, the request has those of its span.
 fn set_forwarded_headers(state: &AppState, caller: &mut Caller, headers: &HeaderMap) {
     let mut upstream = forward::upstream_headers(state, headers.clone());
     // The loop writes the bodies of its model calls and reads the responses itself.
@@ -81,23 +83,33 @@ fn set_forwarded_headers(state: &AppState, caller: &mut Caller, headers: &Header
         .contains(name)
     });
     caller.headers = Arc::new(upstream);
-    caller.trace = trace_of(headers);
+    caller.trace = trace_of(state, headers);
 }
 
-/// The headers of a request that tools get for traces.
-pub(super) fn trace_of(headers: &HeaderMap) -> HeaderMap {
-    let trace = ["traceparent", "tracestate"]
-        .into_iter()
-        .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
-    let mut trace: HeaderMap = trace.collect();
-    if !trace.contains_key("traceparent")
+/// The headers of a request with which its calls are traced. Without a collector there is always a trace.
+pub(super) fn trace_of(state: &AppState, headers: &HeaderMap) -> HeaderMap {
+    let names = [TRACEPARENT, TRACESTATE].into_iter();
+    let given = names.filter_map(|name| Some((name.clone(), headers.get(name)?.clone())));
+    let mut trace: HeaderMap = given.collect();
+    if !trace.contains_key(TRACEPARENT)
+        && !state.traces.is_on()
         && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
     {
         // `tracestate` is meaningless without `traceparent`.
         trace.clear();
-        trace.insert("traceparent", fresh);
+        trace.insert(TRACEPARENT, fresh);
     }
     trace
+}
+
+/// Links the spans of a run that goes on by itself to that of the request which began it.
+fn link_first_span(state: &AppState, caller: &mut Caller, headers: &HeaderMap) {
+    if let Some(first) = headers.get(continuation::FIRST_SPAN)
+        && state.traces.is_on()
+    {
+        caller.trace.insert(TRACEPARENT, first.clone());
+        caller.goes_on = true;
+    }
 }
 
 /// How a run comes about.
@@ -188,6 +200,9 @@ pub(super) async fn answer(
     mut delivery: Delivery<'_>,
 ) -> Result<Response, ApiError> {
     set_forwarded_headers(state, &mut request.caller, delivery.headers);
+    if delivery.origin == RunOrigin::ByItself {
+        link_first_span(state, &mut request.caller, delivery.headers);
+    }
     let owner = request.caller.owner.clone();
     let served = Served::by_turn(&request.model, &request.caller.record);
     if let Some(key) = &mut delivery.key {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ::http::HeaderMap;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde_json::{Map, Value};
@@ -51,6 +52,8 @@ pub struct BatchCall {
     pub arguments: Map<String, Value>,
     /// The id of the call, which its result repeats.
     pub call_id: String,
+    /// `traceparent` and `tracestate` of the call, if it has a span of its own.
+    pub trace: Option<HeaderMap>,
     /// Set when the call starts.
     pub started: Arc<AtomicBool>,
     /// Its start is announced, and waits until it is allowed.
@@ -260,6 +263,7 @@ async fn finish(
         name: &call.name,
         call_id: &call.call_id,
         arguments: &call.arguments,
+        trace: call.trace.as_ref(),
         context: &shared.context,
     };
     let admission = tokio::select! {
@@ -362,6 +366,7 @@ async fn run_call(
         name: call.name,
         arguments: call.arguments,
         call_id: call.call_id,
+        trace: call.trace,
         progress,
         context: shared.context.clone(),
     };

@@ -15,6 +15,7 @@ mod permissions;
 
 use std::time::Duration;
 
+use ::http::HeaderMap;
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
@@ -66,6 +67,8 @@ pub struct GateRequest<'a> {
     pub call_id: &'a str,
     /// The arguments, valid for the tool's schema.
     pub arguments: &'a Map<String, Value>,
+    /// `traceparent` and `tracestate` of the call, if it has a span of its own.
+    pub trace: Option<&'a HeaderMap>,
     /// What the call belongs to.
     pub context: &'a CallContext,
 }

@@ -24,6 +24,8 @@ pub struct ToolInvocation {
     pub arguments: Map<String, Value>,
     /// The id that the result answers.
     pub call_id: String,
+    /// `traceparent` and `tracestate` of the call, if it has a span of its own.
+    pub trace: Option<HeaderMap>,
     /// Where live output goes.
     pub progress: ProgressSender,
     /// What the call has in common with the other calls of its batch.
@@ -45,7 +47,7 @@ pub struct CallContext {
     pub model: String,
     /// The request's `user`, if it has one.
     pub user: Option<String>,
-    /// `traceparent` and `tracestate` of the client's request.
+    /// `traceparent` and `tracestate` of the turn.
     pub trace: HeaderMap,
     /// Names the interpreter and the working files of the conversation.
     pub workspace: WorkspaceId,
@@ -67,9 +69,20 @@ pub struct CallContext {
     pub incoming: IncomingResults,
 }
 
+impl ToolInvocation {
+    /// `traceparent` and `tracestate` for what the call leads to.
+    pub fn trace(&self) -> &HeaderMap {
+        self.trace.as_ref().unwrap_or(&self.context.trace)
+    }
+}
+
 impl CallContext {
-    /// What hooks are told of the turn. They are not waited for after the deadline.
-    pub(super) fn hooked(&self, deadline: Option<Instant>) -> HookedTurn<'_> {
+    /// What hooks are told of the turn. They are not waited for after the deadline. A call may have a `trace` of its own.
+    pub(super) fn hooked<'a>(
+        &'a self,
+        deadline: Option<Instant>,
+        trace: Option<&'a HeaderMap>,
+    ) -> HookedTurn<'a> {
         HookedTurn {
             session_id: self.session_id.as_ref(),
             owner: &self.owner,
@@ -78,6 +91,7 @@ impl CallContext {
             round: self.round,
             model: &self.model,
             deadline,
+            trace: trace.unwrap_or(&self.trace),
             record: &self.hook_record,
         }
     }

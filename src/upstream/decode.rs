@@ -20,9 +20,11 @@ use self::repeat::{PreviousChunk, TextKind};
 pub(super) use self::text::one_line;
 use self::text::{Halves, TextOf, lossy_string};
 use self::wire::{Choice, Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
+use super::AnswerId;
 use super::settings::Quirks;
 use super::text_calls::TextCalls;
 use super::think::ThinkSplitter;
+use crate::ids::shown;
 use crate::openai::ending::AnswerEnd;
 use crate::openai::event::{ModelEvent, ToolCallDelta};
 use crate::openai::raw::quoted;
@@ -50,6 +52,7 @@ pub struct ChunkDecoder {
     /// Finds calls in the text.
     text_calls: Option<TextCalls>,
     model: Box<str>,
+    answer_id: AnswerId,
     /// The unknown chunk fields of the last event with such fields.
     chunk_extra: Vec<(String, Box<str>)>,
     /// Names of all unknown fields so far.
@@ -73,6 +76,7 @@ impl ChunkDecoder {
             think: ThinkSplitter::new(quirks.think_tags),
             text_calls: None,
             model: Box::default(),
+            answer_id: AnswerId::default(),
             chunk_extra: Vec::new(),
             unknown_keys: HashSet::new(),
             previous: PreviousChunk::default(),
@@ -89,6 +93,11 @@ impl ChunkDecoder {
     pub fn with_text_calls(mut self, tools: Arc<str>) -> Self {
         self.text_calls = Some(TextCalls::new(tools));
         self
+    }
+
+    /// The id of the answer, which is known once a chunk with it is decoded.
+    pub fn answer_id(&self) -> AnswerId {
+        self.answer_id.clone()
     }
 
     /// Whether a finish reason has arrived.
@@ -224,6 +233,9 @@ impl ChunkDecoder {
             if let Some(name) = lossy_string(model).filter(|name| !name.is_empty()) {
                 out.push(ModelEvent::Model(name));
             }
+        }
+        if let Some(id) = chunk.id {
+            self.answer_id.note(|| Some(shown(&lossy_string(id)?)));
         }
         self.count_keys(chunk)?;
         if !chunk.extra.is_empty() && !is_same(&chunk.extra, &self.chunk_extra) {

@@ -173,6 +173,7 @@ impl HttpUpstream {
         if let Some(tools) = call.tools.clone().filter(|_| quirks.text_calls) {
             decoder = decoder.with_text_calls(tools);
         }
+        let answer_id = decoder.answer_id();
         let events = ResponseEvents::new(
             self.name.clone(),
             reader,
@@ -181,6 +182,7 @@ impl HttpUpstream {
         );
         Ok(ModelStream {
             headers: client_headers(&headers),
+            answer_id,
             events: events.boxed(),
         })
     }

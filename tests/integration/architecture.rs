@@ -25,6 +25,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("manual", &[]),
     ("shutdown", &[]),
     ("telemetry", &[]),
+    ("traces", &["net"]),
     ("openai", &["ids"]),
     ("upstream", &["openai", "ids", "net", "parted", "sse"]),
     ("sandbox", &["blobs", "quota", "ids"]),
@@ -45,7 +46,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "agent",
         &[
             "blobs", "hooks", "ids", "metrics", "openai", "parted", "polling", "redact", "rules",
-            "session", "tools", "upstream", "web",
+            "session", "tools", "traces", "upstream", "web",
         ],
     ),
     (
@@ -76,6 +77,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "responses",
             "rules",
             "runs",
+            "traces",
         ],
     ),
     (
@@ -93,6 +95,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "sandbox",
             "session",
             "telemetry",
+            "traces",
             "ids",
             "web",
         ],
@@ -101,7 +104,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "app",
         &[
             "agent", "cluster", "config", "hooks", "http", "ids", "metrics", "redact", "rules",
-            "runs", "sandbox", "session", "store", "tools", "upstream", "web",
+            "runs", "sandbox", "session", "store", "tools", "traces", "upstream", "web",
         ],
     ),
     // Asks a running server, as any client does.
@@ -149,6 +152,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("clap", &["config"]),
     ("toml", &["config"]),
     ("prometheus_client", &["metrics"]),
+    ("opentelemetry", &["traces"]),
+    ("opentelemetry_http", &["traces"]),
+    ("opentelemetry_otlp", &["traces"]),
+    ("opentelemetry_sdk", &["traces"]),
     ("anyhow", &["main", "demo"]),
 ];
 

@@ -80,6 +80,8 @@ mod support;
 mod support_selftest;
 mod text_calls;
 mod tools;
+#[cfg(feature = "otlp")]
+mod traces;
 mod turn_bytes;
 mod unanswered;
 mod upgrades;

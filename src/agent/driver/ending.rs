@@ -10,6 +10,7 @@ use super::super::conversation::WriteFailure;
 use super::super::event::{AgentEvent, Notice, Outcome, RoundCall, RoundEnd};
 use super::super::options::TextMode;
 use super::super::stop::{StopReason, TurnEnd};
+use super::super::traced::{TracedEnd, end_turn};
 use super::super::transcript;
 use super::{Phase, Run};
 use crate::ids::shown;
@@ -288,11 +289,28 @@ impl Run {
 
     /// Counts a turn that ends with an error.
     pub(super) fn count_failure(&mut self, error: &AgentError) {
-        if let AgentError::Limit(reason) = error {
-            self.count_turn(TurnEnd::Stopped(*reason));
-        } else {
-            self.count_turn(TurnEnd::Failed);
-        }
+        let end = match error {
+            AgentError::Limit(reason) => TurnEnd::Stopped(*reason),
+            _ => TurnEnd::Failed,
+        };
+        self.end_trace(end, Some(error));
+        self.count_turn(end);
+    }
+
+    /// Ends the span of the turn.
+    fn end_trace(&mut self, end: TurnEnd, error: Option<&AgentError>) {
+        let Some(span) = self.trace.take() else {
+            return;
+        };
+        let ended = TracedEnd {
+            end,
+            error: error.map(AgentError::class),
+            session: self.session_id(),
+            finish: self.finish_reason,
+            usage: self.usage.as_ref(),
+            rounds: self.turn.machine.rounds(),
+        };
+        end_turn(span, ended);
     }
 
     /// Counts the turn, unless it is already counted.
@@ -300,6 +318,7 @@ impl Run {
         if std::mem::replace(&mut self.counted, true) {
             return;
         }
+        self.end_trace(end, None);
         let metrics = &self.parts.metrics;
         metrics.turn_ended(self.turn.machine.rounds(), end.as_str());
         // The last wait of a cancelled turn was not measured.

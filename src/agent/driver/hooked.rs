@@ -33,6 +33,7 @@ impl Run {
             round: self.turn.machine.round(),
             model: &self.request.model,
             deadline: None,
+            trace: &self.request.caller.trace,
             record: &self.hook_record,
         }
     }

@@ -9,6 +9,7 @@ use super::super::model_call::{ActiveModelCall, ModelAnswer, ModelCallContext};
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::token_estimate::estimate_input;
+use super::super::traced::ModelSpan;
 use super::super::{AgentError, InputTokens};
 use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
@@ -66,7 +67,15 @@ impl Run {
             if !Box::pin(self.ask_before_model()).await? {
                 return Ok(());
             }
-            let call = self.model_call(offer, output_left);
+            let mut call = self.model_call(offer, output_left);
+            let services = &self.parts.tools;
+            let span = ModelSpan::begin(
+                &services.traces,
+                services.redactor.as_ref(),
+                &self.request,
+                self.session_id(),
+                &mut call,
+            );
             let waiting_since = Instant::now();
             let mut context = ModelCallContext {
                 router: &self.parts.router,
@@ -77,7 +86,7 @@ impl Run {
             let opened = tokio::select! {
                 biased;
                 () = &mut *aborted => None,
-                opened = ActiveModelCall::open(&mut context, call, offer) => Some(opened),
+                opened = ActiveModelCall::open(&mut context, call, offer, span) => Some(opened),
             };
             self.waited += waiting_since.elapsed();
             match opened {

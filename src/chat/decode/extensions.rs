@@ -270,6 +270,7 @@ mod tests {
             headers: Arc::default(),
             permissions: Level::silent(LevelName::Key),
             trace: HeaderMap::new(),
+            goes_on: false,
             record: crate::agent::turn::TurnRecord::default(),
         }
     }

@@ -190,6 +190,7 @@ fn a_wrong_shape_is_refused_with_its_line_and_key() {
 #[test]
 fn a_setting_whose_feature_is_missing_is_refused() {
     let (s3, mcp) = (cfg!(feature = "s3"), cfg!(feature = "mcp"));
+    let otlp = cfg!(feature = "otlp");
     for (has, feature, key, text) in [
         (s3, "s3", "files_dir", "files_dir = \"s3://files\""),
         (
@@ -203,6 +204,12 @@ fn a_setting_whose_feature_is_missing_is_refused() {
             "mcp",
             "mcp_requests",
             "[mcp_requests]\nhosts = [\"mcp.example.org\"]",
+        ),
+        (
+            otlp,
+            "otlp",
+            "otlp_endpoint",
+            "otlp_endpoint = \"http://collector:4318\"",
         ),
     ] {
         let text = format!("{UPSTREAM}{text}");

@@ -23,6 +23,7 @@ struct Turn {
     owner: Owner,
     request: RequestId,
     run: RunId,
+    trace: HeaderMap,
     record: HookRecord,
 }
 
@@ -33,6 +34,7 @@ impl Turn {
             owner: Owner::key("alice"),
             request: RequestId::fresh(),
             run: RunId::fresh(),
+            trace: HeaderMap::new(),
             record: HookRecord::default(),
         }
     }
@@ -46,6 +48,7 @@ impl Turn {
             round: 2,
             model: "m",
             deadline: None,
+            trace: &self.trace,
             record: &self.record,
         }
     }

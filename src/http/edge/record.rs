@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 use crate::agent::turn::TurnRecord;
 use crate::ids::{Owner, RequestId, shown};
 use crate::metrics::RouteLabel;
+use crate::traces::{Span, TracedRequest, Traces};
 
 /// What the record of a request says of the model that was asked. A handler adds it to its response.
 #[derive(Debug, Clone)]
@@ -68,6 +69,7 @@ pub(in crate::http) struct RequestRecord {
     pub(super) refused: bool,
     /// The model that was asked.
     pub(super) served: Option<Served>,
+    span: Option<Span>,
     end: OnceLock<BodyEnd>,
 }
 
@@ -96,7 +98,26 @@ impl RequestRecord {
             cause: None,
             refused: false,
             served: None,
+            span: None,
             end: OnceLock::new(),
+        }
+    }
+
+    /// Begins the span of the request, and makes it the parent of what the request leads to. Health checks have none.
+    pub(super) fn begin_span(&mut self, traces: &Traces, request: &mut Request) {
+        if self.route == RouteLabel::Operations || !traces.is_on() {
+            return;
+        }
+        let (path, headers) = (shown(request.uri().path()), request.headers());
+        let traced = TracedRequest {
+            method: &self.method,
+            route: self.matched.as_ref().map(MatchedPath::as_str),
+            path: &path,
+            id: self.request_id.as_str(),
+        };
+        self.span = traces.request(headers, traced);
+        if let Some(span) = &self.span {
+            span.put(request.headers_mut());
         }
     }
 
@@ -163,6 +184,9 @@ impl Drop for RequestRecord {
                     );
                 }
             };
+        }
+        if let Some(span) = self.span.take() {
+            span.answered(self.status, self.ended());
         }
         if self.cause.is_some() {
             write_at!(tracing::Level::WARN);

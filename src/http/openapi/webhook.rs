@@ -23,7 +23,7 @@ pub(super) fn calls(schemas: &mut Schemas) -> Value {
         header(
             "traceparent",
             true,
-            "W3C Trace Context: the client's, or a new one.",
+            "W3C Trace Context: that of the call, if it has a span; else the client's, or a new one.",
         ),
         header(
             "webhook-id",

@@ -65,7 +65,7 @@ impl Gate {
             id: request.call_id,
             arguments: request.arguments,
         };
-        let turn = request.context.hooked(None);
+        let turn = request.context.hooked(None, request.trace);
         match Box::pin(approver.ask(turn, call)).await {
             ApproverAnswer::Allow {
                 updated_input: None,
@@ -92,7 +92,7 @@ impl Gate {
             let read = self.prepare(tool, &text);
             read.arguments.is_ok() && read.repairs.is_empty()
         };
-        let turn = request.context.hooked(None);
+        let turn = request.context.hooked(None, request.trace);
         Box::pin(self.hooks.before_tool(turn, call, fits)).await
     }
 
@@ -124,7 +124,9 @@ impl Gate {
                 content: &output.content,
                 status: status.as_str(),
             };
-            let turn = invocation.context.hooked(passed.deadline);
+            let turn = invocation
+                .context
+                .hooked(passed.deadline, invocation.trace.as_ref());
             let after = Box::pin(self.hooks.after_tool(turn, call, result)).await;
             apply(after, status, output);
         }

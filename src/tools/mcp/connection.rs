@@ -298,9 +298,9 @@ impl Connection {
     }
 }
 
-/// `traceparent` and `tracestate` of the client's request.
+/// `traceparent` and `tracestate` of the call.
 fn trace(invocation: &ToolInvocation) -> Option<RequestMetaObject> {
-    let header = |name| invocation.context.trace.get(name)?.to_str().ok();
+    let header = |name| invocation.trace().get(name)?.to_str().ok();
     let mut meta = RequestMetaObject::new();
     meta.set_traceparent(header("traceparent")?);
     if let Some(state) = header("tracestate") {

@@ -215,6 +215,7 @@ fn invocation(arguments: &Value) -> (ToolInvocation, Receiver<ToolProgress>) {
         name: "t".into(),
         arguments: arguments.as_object().cloned().unwrap_or_else(Map::new),
         call_id: "call_1".into(),
+        trace: None,
         context: Arc::new(CallContext {
             files: [WorkFile {
                 id: "file-1".into(),

@@ -97,6 +97,7 @@ async fn call(
         name: name.to_owned(),
         arguments: arguments.as_object().unwrap().clone(),
         call_id: "call_1".into(),
+        trace: None,
         context: Arc::new(CallContext {
             owner: Owner::key("alice"),
             sources: book.clone(),

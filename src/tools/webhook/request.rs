@@ -101,7 +101,7 @@ impl PreparedCall {
         if let Ok(id) = HeaderValue::try_from(delivery_id.as_str()) {
             headers.insert(IDEMPOTENCY_KEY, id);
         }
-        add_trace_context(&mut headers, &invocation.context.trace);
+        add_trace_context(&mut headers, invocation.trace());
         Ok(Self {
             uri,
             body,
@@ -251,7 +251,7 @@ fn query_value(value: &Value) -> Option<String> {
     }
 }
 
-/// Adds the client's trace context, or a new one that is not sampled.
+/// Adds the trace context of the call, or a new one that is not sampled.
 fn add_trace_context(headers: &mut HeaderMap, trace: &HeaderMap) {
     let Some(parent) = trace.get(TRACEPARENT) else {
         let mut random = rand::rng();

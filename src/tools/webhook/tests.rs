@@ -192,6 +192,7 @@ fn invocation() -> (ToolInvocation, Receiver<ToolProgress>) {
         name: "get_ticket".into(),
         arguments: json!({"id": 7}).as_object().unwrap().clone(),
         call_id: "call_1".into(),
+        trace: None,
         context: Arc::new(CallContext {
             request_id: RequestId::parse("req_1").unwrap(),
             round: 2,

@@ -52,6 +52,7 @@ pub(super) struct Chunk<'a> {
     pub(super) more_choices: Vec<Choice<'a>>,
     pub(super) usage: Option<&'a RawValue>,
     pub(super) model: Option<&'a RawValue>,
+    pub(super) id: Option<&'a RawValue>,
     pub(super) error: Option<&'a RawValue>,
     pub(super) extra: Entries<'a>,
     object: Option<&'a RawValue>,
@@ -205,7 +206,8 @@ impl<'a> Fields<'a> for Chunk<'a> {
             "model" => self.model = value(map)?,
             "error" => self.error = value(map)?,
             "object" => self.object = value(map)?,
-            "id" | "created" => skip(map)?,
+            "id" => self.id = value(map)?,
+            "created" => skip(map)?,
             name if RESERVED_KEYS.contains(&name) => skip(map)?,
             _ => keep(&mut self.extra, key, map)?,
         }

@@ -81,6 +81,30 @@ impl ServerKind {
     }
 }
 
+impl ServerKind {
+    /// The provider as the conventions for traces name it. A server that anybody can run is named as it is here.
+    pub fn provider(self) -> &'static str {
+        match self {
+            Self::LlamaCpp => "llama.cpp",
+            Self::Vllm => "vllm",
+            Self::SgLang => "sglang",
+            Self::Ollama => "ollama",
+            Self::OpenAi => "openai",
+            Self::Mistral => "mistral_ai",
+            Self::Gemini => "gcp.gemini",
+            Self::Anthropic => "anthropic",
+            Self::DeepSeek => "deepseek",
+            Self::Moonshot => "moonshot_ai",
+            Self::XAi => "x_ai",
+            Self::Groq => "groq",
+            Self::Cerebras => "cerebras",
+            Self::OpenRouter => "openrouter",
+            Self::LiteLlm => "litellm",
+            Self::Transformers => "transformers",
+        }
+    }
+}
+
 impl Quirks {
     /// The quirks of a kind of server.
     pub fn of(kind: ServerKind) -> Self {

@@ -5,6 +5,8 @@ use super::{
     go_on, hook, json, pay, question, server, start, statuses, text, user, with,
 };
 use crate::support::eventually;
+#[cfg(feature = "otlp")]
+use crate::traces::collector::{Collector, Span, named};
 
 /// The body of a run that goes on without a client.
 fn finishing() -> Value {
@@ -82,6 +84,41 @@ async fn a_run_in_the_background_goes_on_by_itself() {
         "{:?}",
         upstream.last().tool_results()
     );
+}
+
+#[tokio::test]
+#[cfg(feature = "otlp")]
+async fn a_run_that_goes_on_has_a_trace_with_a_link_to_the_first() {
+    let collector = Collector::start().await;
+    let script = [calls([charge(5)]), text("Paid.")];
+    let (_upstream, _hook, app) = start(script, &collector.toml()).await;
+    let id = app.post_chat(in_background()).await.json()["id"].clone();
+    let approvals = waiting(app.client(), &id).await;
+    approve(app.client(), &approvals[0]).await;
+    ended(app.client(), &id).await;
+    let of_run = |spans: &[Span], name: &str| {
+        let spans = spans.iter().filter(|span| span.name == name);
+        spans.cloned().collect::<Vec<_>>()
+    };
+    let found = eventually("both parts of the run", || async {
+        let exports = collector.exports().into_iter();
+        let spans: Vec<Span> = exports.flat_map(|export| export.spans).collect();
+        (of_run(&spans, "invoke_agent").len() == 2).then_some(spans)
+    });
+    let spans = found.await;
+    let server = named(&spans, "POST /v1/chat/completions");
+    let [first, second] = of_run(&spans, "invoke_agent").try_into().unwrap();
+    assert_eq!(first.parent, server.id);
+    assert_eq!(second.parent, "");
+    assert_ne!(second.trace, first.trace);
+    assert_eq!(second.links, [(server.trace.clone(), server.id.clone())]);
+    let calls = of_run(&spans, "execute_tool charge");
+    let statuses: Vec<_> = calls
+        .iter()
+        .map(|call| call.get("loopwright.tool.status"))
+        .collect();
+    assert_eq!(statuses, ["waiting", "ok"]);
+    assert_eq!(calls[1].trace, second.trace);
 }
 
 #[tokio::test]

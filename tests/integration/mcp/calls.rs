@@ -9,6 +9,8 @@ use crate::support::ask::{ask, ask_with, with};
 use crate::support::eventually;
 use crate::support::script::{calls, text};
 use crate::support::upstream::ScriptedUpstream;
+#[cfg(feature = "otlp")]
+use crate::traces::collector::{Collector, named};
 
 #[tokio::test]
 async fn tools_are_offered_whole_and_called_by_their_own_names() {
@@ -172,6 +174,17 @@ async fn the_trace_of_the_request_reaches_the_server() {
     let client = app.client().header("traceparent", trace);
     let meta = result(&client, "fake__meta", json!({})).await;
     assert!(meta.contains(trace), "{meta}");
+}
+
+#[tokio::test]
+#[cfg(feature = "otlp")]
+async fn a_server_is_told_of_the_span_of_the_call() {
+    let collector = Collector::start().await;
+    let (app, _upstream) = start(&(collector.toml() + &fake::server("fake", "", ""))).await;
+    let meta = result(app.client(), "fake__meta", json!({})).await;
+    let spans = collector.spans(5).await;
+    let span = named(&spans, "execute_tool fake__meta");
+    assert!(meta.contains(&span.traceparent()), "{meta}");
 }
 
 #[tokio::test]

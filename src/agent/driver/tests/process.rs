@@ -38,10 +38,11 @@ use crate::tools::{
     SharedTool, Tool, ToolError, ToolImage, ToolInvocation, ToolKind, ToolOutput, ToolPolicy,
     ToolSource,
 };
+use crate::traces::Traces;
 use crate::upstream::router::{Router, UpstreamEntry};
 use crate::upstream::settings::Quirks;
 use crate::upstream::{
-    ForwardRequest, ForwardResponse, ModelCall, ModelStream, Upstream, UpstreamError,
+    AnswerId, ForwardRequest, ForwardResponse, ModelCall, ModelStream, Upstream, UpstreamError,
 };
 use crate::web::FileDownloads;
 use crate::web::settings::FileUrlSettings;
@@ -127,6 +128,7 @@ impl Upstream for ScriptedModel {
             let events = self.answers.lock().pop_front();
             let events = events.expect("the model was called once more than the script says");
             Ok(ModelStream {
+                answer_id: AnswerId::default(),
                 headers: HeaderMap::new(),
                 events: stream::iter(events.into_iter().map(Ok)).boxed(),
             })
@@ -251,6 +253,7 @@ impl Process {
             permissions: crate::rules::Level::silent(crate::rules::LevelName::Key),
             headers: Arc::default(),
             trace: HeaderMap::new(),
+            goes_on: false,
             record: TurnRecord::default(),
         };
         let mut body = body;
@@ -334,6 +337,7 @@ fn parts(
         max_turn_bytes: settings.max_turn_bytes,
         redactor: None,
         metrics: metrics.clone(),
+        traces: Traces::default(),
     };
     let no_downloads = FileUrlSettings {
         hosts: Vec::new(),
