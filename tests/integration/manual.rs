@@ -47,7 +47,7 @@ fn the_manual_prints_every_subject() {
         assert!(text(&list.stdout).contains(&line), "{subject}");
         let page = run(&["manual", subject]);
         assert_eq!(page.status.code(), Some(0), "{subject}");
-        let page_path = match *subject {
+        let page_path = match subject {
             "changes" => "CHANGELOG.md".to_owned(),
             _ => format!("src/manual/{subject}.md"),
         };
