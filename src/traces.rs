@@ -49,6 +49,10 @@ pub struct Span {
 }
 
 /// Counts spans that are lost.
+#[cfg_attr(
+    not(feature = "otlp"),
+    expect(dead_code, reason = "without the feature no span is started")
+)]
 #[derive(Clone)]
 pub struct LossCounter(Arc<dyn Fn(u64) + Send + Sync>);
 
@@ -61,6 +65,10 @@ enum Kind {
 }
 
 /// How a span begins.
+#[cfg_attr(
+    not(feature = "otlp"),
+    expect(dead_code, reason = "without the feature no span is started")
+)]
 #[derive(Debug)]
 struct Start<'a> {
     kind: Kind,
@@ -73,6 +81,10 @@ struct Start<'a> {
 }
 
 /// The value of an attribute.
+#[cfg_attr(
+    not(feature = "otlp"),
+    expect(dead_code, reason = "without the feature no span is started")
+)]
 #[derive(Debug)]
 enum Value {
     Text(String),

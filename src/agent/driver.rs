@@ -230,6 +230,13 @@ impl Run {
         self.conversation.as_ref().and_then(Conversation::stored_id)
     }
 
+    /// The session's id, also if the session is stored only once a server-side call starts.
+    fn traced_session(&self) -> Option<&crate::ids::SessionId> {
+        self.conversation
+            .as_ref()
+            .and_then(Conversation::session_id)
+    }
+
     /// Adds the turn's ids to log lines. [`Self::next`] is called within it.
     pub fn span(&self) -> &Span {
         &self.span

@@ -61,7 +61,7 @@ pub(super) struct TracedEnd<'a> {
     pub(super) end: TurnEnd,
     /// The class of the error, if it failed.
     pub(super) error: Option<Cow<'static, str>>,
-    /// The session, if it is stored.
+    /// The session, if it is stored or may be.
     pub(super) session: Option<&'a SessionId>,
     pub(super) finish: FinishReason,
     pub(super) usage: Option<&'a Usage>,

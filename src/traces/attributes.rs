@@ -223,7 +223,7 @@ impl Span {
         }
         let failed = status.filter(StatusCode::is_server_error);
         let class = failed.map(|status| Cow::Owned(status.as_u16().to_string()));
-        match class.or(ended.map(Cow::Borrowed)) {
+        match class.or_else(|| ended.map(Cow::Borrowed)) {
             Some(class) => self.fail(class),
             None => self.end(),
         }

@@ -305,7 +305,7 @@ impl Run {
         let ended = TracedEnd {
             end,
             error: error.map(AgentError::class),
-            session: self.session_id(),
+            session: self.traced_session(),
             finish: self.finish_reason,
             usage: self.usage.as_ref(),
             rounds: self.turn.machine.rounds(),

@@ -73,7 +73,7 @@ impl Run {
                 &services.traces,
                 services.redactor.as_ref(),
                 &self.request,
-                self.session_id(),
+                self.traced_session(),
                 &mut call,
             );
             let waiting_since = Instant::now();

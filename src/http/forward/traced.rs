@@ -2,6 +2,7 @@
 
 use futures_util::StreamExt;
 use futures_util::stream;
+use http::header::CONTENT_LENGTH;
 
 use super::ForwardHead;
 use crate::ids::shown;
@@ -58,16 +59,27 @@ pub(super) fn answered(
         span.fail(status.as_u16().to_string());
         return response;
     }
-    let parts = (response.body, Some(span));
-    let body = stream::unfold(parts, |(mut body, mut span)| async move {
+    let announced = response.headers.get(CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced == Some(0) {
+        span.end();
+        return response;
+    }
+    let parts = (response.body, announced, Some(span));
+    let body = stream::unfold(parts, |(mut body, mut left, mut span)| async move {
         let item = body.next().await;
+        if let (Some(left), Some(Ok(data))) = (&mut left, &item) {
+            *left = left.saturating_sub(data.len());
+        }
         match (&item, span.take()) {
+            // A body whose length is known is not read beyond it.
+            (Some(Ok(_)), Some(span)) if left == Some(0) => span.end(),
             (Some(Ok(_)), kept) => span = kept,
             (Some(Err(error)), Some(span)) => span.fail(error.class()),
             (None, Some(span)) => span.end(),
             (Some(Err(_)) | None, None) => {}
         }
-        item.map(|item| (item, (body, span)))
+        item.map(|item| (item, (body, left, span)))
     });
     ForwardResponse {
         body: body.boxed(),

@@ -12,9 +12,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use opentelemetry_proto::tonic::common::v1::{AnyValue as Wrapped, KeyValue};
-use opentelemetry_proto::tonic::trace::v1::Span as WireSpan;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span as WireSpan, Status};
 use parking_lot::Mutex;
 use prost::Message;
 use serde_json::{Value, json};
@@ -214,7 +214,7 @@ async fn answer(arrived: Arrived, seen: &Mutex<Vec<Export>>, manner: Manner) -> 
 }
 
 fn span(span: WireSpan) -> Span {
-    let status = span.status.as_ref().map(|status| status.code());
+    let status = span.status.as_ref().map(Status::code);
     let links = span.links.iter();
     let attributes = span.attributes.len();
     let found = Span {
