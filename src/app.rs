@@ -247,10 +247,14 @@ impl App {
         self.address
     }
 
+    /// The URL by which this machine reaches it.
+    pub fn url(&self) -> String {
+        local_url(self.address)
+    }
+
     /// Where a browser on this machine finds the console, if it is served.
     pub fn console(&self) -> Option<String> {
-        self.console
-            .then(|| format!("{}/", local_url(self.address)))
+        self.console.then(|| format!("{}/", self.url()))
     }
 
     /// Finds out whether this host can read pages; it can where nothing of the kind is offered.

@@ -24,6 +24,7 @@ use anyhow::Context;
 use futures_util::future::LocalBoxFuture;
 use http::{HeaderMap, Method};
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -31,7 +32,7 @@ use url::Url;
 pub use self::mcp::{MCP_SERVER, mcp_server_main};
 use self::script::Script;
 use self::tool::SampleTool;
-use self::tour::Tour;
+use self::tour::{Tour, TourPlace};
 use crate::app::{App, AppError};
 use crate::config::cli::ServeFlags;
 use crate::config::{Config, ConfigError, DemoConfig};
@@ -50,10 +51,9 @@ pub struct Demo {
     model: (TcpListener, axum::Router),
     tool: (TcpListener, axum::Router),
     tour: Tour,
-    /// Whether this host can run code.
-    code: bool,
-    /// The features that this host lacks, each with the reason and the remedy.
-    missing: Vec<String>,
+    place: TourPlace,
+    /// The directory of the files that the tour saves. It is deleted with the demo.
+    _downloads: TempDir,
     _work_directory: Option<WorkDirectory>,
 }
 
@@ -98,6 +98,10 @@ impl Demo {
                 ..ServeFlags::default()
             };
             let mut config = serve_config(&flags, settings)?;
+            // What the console and chat front ends need to show everything.
+            config.tools.code_by_default = true;
+            config.agent.images = serde_json::from_str(r#""inline""#)?;
+            config.agent.citations = serde_json::from_str(r#""links""#)?;
             if cfg!(feature = "mcp") {
                 config.mcp.servers.push(mcp::settings());
             }
@@ -126,13 +130,26 @@ impl Demo {
             let built = "this program was built without the feature `mcp`";
             missing.push(format!("Without the MCP server: {built}"));
         }
+        let downloads = tempfile::Builder::new()
+            .prefix("loopwright-demo-")
+            .tempdir()
+            .context(
+                "cannot make a directory for downloads; set TMPDIR to one that can be written",
+            )?;
+        let place = TourPlace {
+            base: app.url(),
+            console: app.console(),
+            missing,
+            code,
+            downloads: downloads.path().to_owned(),
+        };
         Ok(Self {
             app,
             model: (model, model::router(script)),
             tool: (tool, tool::router(tools).merge(corpus::router())),
             tour: Tour::load()?,
-            code,
-            missing,
+            place,
+            _downloads: downloads,
             _work_directory: work_directory,
         })
     }
@@ -159,7 +176,6 @@ impl Demo {
         out: &mut dyn Write,
         shutdown: LocalBoxFuture<'_, ()>,
     ) -> anyhow::Result<()> {
-        let base = format!("http://{}", self.address());
         let model = axum::serve(self.model.0, self.model.1).into_future();
         let tool = axum::serve(self.tool.0, self.tool.1).into_future();
         let stopping = CancellationToken::new();
@@ -170,7 +186,7 @@ impl Demo {
             }
         }));
         let tour = async {
-            match self.tour.show(&base, &self.missing, self.code, out).await {
+            match self.tour.show(&self.place, out).await {
                 Err(error) if !stopping.is_cancelled() => Err(error),
                 // The tour has ended, or the shutdown interrupted it; neither is a failure.
                 Ok(()) | Err(_) => std::future::pending::<anyhow::Result<()>>().await,

@@ -9,6 +9,8 @@ try:
 except ImportError:
     import struct, zlib
 
+    print("matplotlib is not installed for this Python: the chart has bars only.")
+
     width = 10 * max(40, *temperatures.values())
     pixels = b""
     for degrees in temperatures.values():

@@ -3,6 +3,7 @@
 //! The requests are data (`tour.json`), and so are the examples that are printed at the end.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -27,6 +28,10 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 pub(super) struct Tour {
     welcome: String,
     stops: Vec<TourRequest>,
+    /// The first example, answered in one piece.
+    whole: TourRequest,
+    /// Lines of Python that ask the same. `{base}` stands for the address of the server.
+    python: Vec<String>,
     pub(super) proposals: Vec<TourRequest>,
     reads: Vec<String>,
 }
@@ -44,6 +49,21 @@ pub(super) struct TourRequest {
     approve: bool,
     /// The body as it is sent.
     pub(super) request: Box<RawValue>,
+}
+
+/// Where the tour goes, and what it finds there.
+#[derive(Debug)]
+pub(super) struct TourPlace {
+    /// The address of the server.
+    pub(super) base: String,
+    /// The address of the console.
+    pub(super) console: Option<String>,
+    /// What this host lacks, each with the reason and the remedy.
+    pub(super) missing: Vec<String>,
+    /// Whether this host can run code.
+    pub(super) code: bool,
+    /// Where files are saved.
+    pub(super) downloads: PathBuf,
 }
 
 /// Turns one answer into lines for people.
@@ -65,28 +85,26 @@ impl Tour {
         serde_json::from_str(include_str!("tour.json"))
     }
 
-    /// Sends the requests one after another and prints each answer; `missing` lists what this host cannot do.
-    pub(super) async fn show(
-        &self,
-        base: &str,
-        missing: &[String],
-        code: bool,
-        out: &mut dyn Write,
-    ) -> anyhow::Result<()> {
+    /// Sends the requests one after another and prints each answer.
+    pub(super) async fn show(&self, place: &TourPlace, out: &mut dyn Write) -> anyhow::Result<()> {
+        let base = &*place.base;
         let options = ClientOptions {
             request_timeout: Some(REQUEST_TIMEOUT),
             tls: false,
             ..ClientOptions::default()
         };
         let client = options.build()?;
+        if let Some(console) = &place.console {
+            writeln!(out, "\nThe console, for a browser: {console}")?;
+        }
         writeln!(out, "\n{}", self.welcome)?;
-        for line in missing {
+        for line in &place.missing {
             writeln!(out, "\n{line}")?;
         }
-        let is_possible = |stop: &&TourRequest| code || !stop.code;
+        let is_possible = |stop: &&TourRequest| place.code || !stop.code;
         for (number, stop) in (1..).zip(self.stops.iter().filter(is_possible)) {
             writeln!(out, "\n[{number}] {}", stop.title)?;
-            let shown = ask(&client, base, stop.request.get()).await?;
+            let shown = ask(&client, place, stop.request.get()).await?;
             writeln!(out, "{}", shown.lines.join("\n"))?;
             if stop.approve {
                 for line in approve(&client, base).await? {
@@ -95,12 +113,26 @@ impl Tour {
             }
         }
         writeln!(out, "\nStill serving at {base}/v1 until Ctrl-C. Try:\n")?;
-        let curl =
-            format!("  curl -N {base}/v1/chat/completions -H 'content-type: application/json'");
+        if let Some(console) = &place.console {
+            writeln!(out, "  # a chat that shows what happens\n  {console}\n")?;
+        }
+        let ask = format!("{base}/v1/chat/completions -H 'content-type: application/json'");
+        let (title, body) = (&self.whole.title, self.whole.request.get());
+        let jq = "jq -r '.choices[0].message.content'";
+        writeln!(
+            out,
+            "  # {title}\n  curl -s {ask} \\\n    -d '{body}' | {jq}\n"
+        )?;
+        writeln!(out, "  # the same in Python, with `pip install openai`")?;
+        for line in &self.python {
+            writeln!(out, "  {}", line.replace("{base}", base))?;
+        }
+        let curl = format!("\n  curl -N {ask}");
         for proposal in self.proposals.iter().filter(is_possible) {
             let (title, body) = (&proposal.title, proposal.request.get());
-            writeln!(out, "  # {title}\n{curl} \\\n    -d '{body}'")?;
+            writeln!(out, "\n  # {title}{curl} \\\n    -d '{body}'")?;
         }
+        writeln!(out)?;
         for path in &self.reads {
             writeln!(out, "  curl {base}{path}")?;
         }
@@ -134,7 +166,8 @@ async fn approve(client: &Client, base: &str) -> anyhow::Result<Vec<String>> {
     Ok(shown.lines)
 }
 
-async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<AnswerPrinter> {
+async fn ask(client: &Client, place: &TourPlace, body: &str) -> anyhow::Result<AnswerPrinter> {
+    let base = &*place.base;
     let request = client.post(format!("{base}/v1/chat/completions"));
     let request = request.header("content-type", "application/json");
     let response = request.body(body.to_owned()).send().await;
@@ -161,8 +194,13 @@ async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<AnswerPr
         let url = format!("{base}/v1/files/{}/content", text(&file, "id"));
         let response = client.get(&url).send().await?.error_for_status()?;
         let bytes = response.bytes().await?;
-        shown.line("file", &format!("{} at {url}", text(&file, "filename")));
-        shown.line("", &format!("downloaded: {}", png(&bytes)?));
+        shown.line("file", &format!("{}, {}", url, png(&bytes)?));
+        let name = text(&file, "filename");
+        let path = place
+            .downloads
+            .join(Path::new(name).file_name().unwrap_or_default());
+        std::fs::write(&path, &bytes).with_context(|| format!("cannot save {name}"))?;
+        shown.line("", &format!("downloaded: {name} -> {}", path.display()));
     }
     Ok(shown)
 }

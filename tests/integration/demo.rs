@@ -53,10 +53,16 @@ async fn the_demo_stops_cleanly_in_the_middle_of_its_tour_and_after_it() {
         let shown = stopped_at(demo(temporary.path()), until).await;
         assert!(is_empty(temporary.path()), "after {until}");
         if until.starts_with("Still") {
+            let shown = &*shown;
+            let (before, _) = shown.split_once("loopwright demo").unwrap();
+            assert!(
+                before.contains("The console, for a browser: http://"),
+                "{before}"
+            );
             for part in [
                 "code       | ",
                 "stdout     | ",
-                "downloaded: PNG",
+                "downloaded: temperatures.png -> ",
                 "result 18.3",
                 "-> web_search Who built the lighthouse of Velmouth",
                 "sources at 127.0.0.1",
@@ -82,11 +88,12 @@ struct Example {
 
 /// The chat requests among the printed commands.
 fn examples(farewell: &str) -> Vec<Example> {
-    let commands = farewell.split("curl -N ").skip(1);
+    let commands = farewell.split("curl -").skip(1);
     let example = |command: &str| {
+        let (_flag, command) = command.split_once(' ').unwrap();
         let (url, rest) = command.split_once(' ').unwrap();
         let (_, rest) = rest.split_once("-d '").unwrap();
-        let (body, _) = rest.split_once("'\n").unwrap();
+        let (body, _) = rest.split_once('\'').unwrap();
         Example {
             url: url.to_owned(),
             body: serde_json::from_str(body).unwrap(),
@@ -109,6 +116,12 @@ async fn what_the_farewell_of_the_demo_prints_is_answered_with_a_tools_result() 
             farewell.push_str(&line);
             farewell.push('\n');
         }
+    }
+    for part in [
+        "| jq -r '.choices[0].message.content'\n",
+        "  client = OpenAI(base_url=\"http://127.0.0.1:",
+    ] {
+        assert!(farewell.contains(part), "{part}\n{farewell}");
     }
     let examples = examples(&farewell);
     assert!(examples.len() >= 2, "{farewell}");
