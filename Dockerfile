@@ -23,6 +23,8 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
+# What `loopwright --version` says: docker build --build-arg LOOPWRIGHT_COMMIT="$(git rev-parse --short HEAD)" .
+ARG LOOPWRIGHT_COMMIT
 # What cargo downloads and builds is kept between builds; the binary is copied out, as these mounts are not in the image.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \

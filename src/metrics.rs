@@ -251,8 +251,11 @@ impl Metrics {
 impl Inner {
     fn new(tools: Names, upstreams: Names) -> Self {
         let mut page = Page(Registry::with_prefix("loopwright"));
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        page.0.register("build", "The running version", build);
+        let version = [("version", env!("CARGO_PKG_VERSION"))].into_iter();
+        let commit = option_env!("LOOPWRIGHT_COMMIT").map(|commit| ("commit", commit));
+        let build: Vec<_> = version.chain(commit).collect();
+        page.0
+            .register("build", "The running version", Info::new(build));
         Self {
             requests: page.metric("requests", "Requests answered"),
             request_seconds: page.times(

@@ -70,6 +70,7 @@ impl StartSummary {
     pub(super) fn log(&self, code: Option<&CodeExecution>, sources: &SourceList) {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
+            commit = option_env!("LOOPWRIGHT_COMMIT"),
             upstreams = self.upstreams,
             session_store = self.session_store,
             files = self.files,

@@ -8,6 +8,7 @@ mod approvals;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -20,11 +21,17 @@ use crate::telemetry::Format;
 /// The value name of flags that may be given without a value.
 const SWITCH: &str = "BOOL";
 
+/// The version, and the commit if the build was given one.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = option_env!("LOOPWRIGHT_COMMIT").map(|commit| format!(" ({commit})"));
+    format!("{}{}", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default())
+});
+
 /// The command line as given.
 #[derive(Debug, Parser)]
 #[command(
     name = "loopwright",
-    version,
+    version = VERSION.as_str(),
     about = "OpenAI-compatible inference proxy that runs server-side tools and returns one clean answer",
     args_conflicts_with_subcommands = true,
     after_help = "Without a command, loopwright serves. Precedence: flag, environment variable, file, default."

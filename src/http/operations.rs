@@ -61,6 +61,10 @@ pub(super) async fn readyz(
         .authenticator
         .authenticate(&headers, &uri)
     {
+        body["version"] = env!("CARGO_PKG_VERSION").into();
+        if let Some(commit) = option_env!("LOOPWRIGHT_COMMIT") {
+            body["commit"] = commit.into();
+        }
         body["upstream"] = word(upstream).into();
         body["session_store"] = word(store).into();
         body["file_store"] = word(files).into();

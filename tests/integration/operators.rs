@@ -100,7 +100,7 @@ async fn details_of_readiness_are_for_those_who_may_send_requests() {
     assert_eq!((wrong.status.as_u16(), wrong.json()), (200, ready.clone()));
     let details = json!({
         "status": "ok", "upstream": "ok", "session_store": "ok", "file_store": "ok",
-        "upstreams": {"default": {"state": "ok"}},
+        "upstreams": {"default": {"state": "ok"}}, "version": env!("CARGO_PKG_VERSION"),
     });
     let right = app.client().key(ALICE).get("/readyz").await;
     assert_eq!(right.json(), details);

@@ -159,6 +159,11 @@ struct Liveness {
 struct Readiness {
     #[schemars(extend("enum" = ["ok", "unavailable", "shutting_down"]))]
     status: String,
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// The commit that the program was built from, if the build was given it.
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
     #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
     upstream: Option<String>,
     /// The model servers, by name.
