@@ -1,10 +1,9 @@
 //! `loopwright approvals`: lists the calls that wait for a person on a running server, and decides about them.
 //!
 //! Owns what a person reads in a terminal. A model has chosen the arguments, and perhaps the names, to deceive that person:
-//! all that is printed goes through `plain`. The rules of approvals are those of the server, which is asked over HTTP.
+//! all that is printed goes through [`plain`]. The rules of approvals are those of the server, which is asked over HTTP.
 
 mod client;
-mod plain;
 mod print;
 
 use std::time::SystemTime;
@@ -14,6 +13,7 @@ use futures_util::future::LocalBoxFuture;
 use self::client::ApprovalsClient;
 pub use self::client::ApprovalsError;
 use self::print::ListedCall;
+use crate::client::plain;
 use crate::config::{ApprovalsConfig, ApprovalsTask};
 
 /// Number of columns of a line where there is no terminal.
@@ -29,7 +29,7 @@ pub fn run(config: &ApprovalsConfig) -> LocalBoxFuture<'_, Result<String, Approv
 }
 
 async fn answer(config: &ApprovalsConfig) -> Result<String, ApprovalsError> {
-    let client = ApprovalsClient::new(config)?;
+    let client = ApprovalsClient::new(&config.server)?;
     match &config.task {
         ApprovalsTask::List { json: true } => Ok(plain::pretty(client.list().await?.get())),
         ApprovalsTask::List { json: false } => {

@@ -50,6 +50,8 @@
 //! | [`config`] | flags, environment and file, checked, as the settings types of every part |
 //! | [`app`] | wiring, start, end |
 //! | [`manual`] | the reference by subject, which `loopwright manual` prints |
+//! | [`client`] | asking a running server, for the commands that do so |
+//! | [`health`], [`launch`] | the commands that ask whether a server is well, and that start a coding agent against it |
 //! | [`approvals`] | the command that shows a person what waits on a running server, and decides |
 //! | [`demo`] | the scripted model, the sample tool and the tour |
 //!
@@ -73,12 +75,15 @@ pub mod app;
 pub mod approvals;
 pub mod blobs;
 pub mod chat;
+pub mod client;
 pub mod cluster;
 pub mod config;
 pub mod demo;
+pub mod health;
 pub mod hooks;
 pub mod http;
 pub mod ids;
+pub mod launch;
 pub mod manual;
 pub mod media;
 pub mod metrics;

@@ -13,13 +13,16 @@ use loopwright::app::{App, AppError, connect};
 use loopwright::approvals;
 use loopwright::config::cli::{
     ApprovalsArguments, BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags,
-    ServeFlags, StoreCommand,
+    HealthArguments, LaunchArguments, ServeFlags, StoreCommand,
 };
 use loopwright::config::{
-    ApprovalsConfig, BackupConfig, Config, ConfigError, CopyConfig, DemoConfig, TEMPLATE,
+    ApprovalsConfig, BackupConfig, Config, ConfigError, CopyConfig, DemoConfig, HealthConfig,
+    LaunchConfig, TEMPLATE,
 };
 use loopwright::demo;
+use loopwright::health;
 use loopwright::http::openapi;
+use loopwright::launch::{self, Launched};
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::session::backup::{BackupError, CopiedFiles, back_up};
@@ -64,6 +67,11 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Manual { subject } => return print_manual(subject.as_deref()),
         Command::Openapi => return print(&format!("{:#}\n", openapi::document())),
+        Command::Health(arguments) => return ask_health(&arguments),
+        Command::Launch(arguments) => match launch(&arguments) {
+            Ok(status) => return status,
+            Err(error) => Err(error),
+        },
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
         Command::CheckConfig(flags) => check(&flags),
@@ -338,6 +346,31 @@ fn decide(arguments: &ApprovalsArguments) -> anyhow::Result<()> {
     })
 }
 
+/// Asks a server how it is. Every failure is the status 1, as callers such as Docker know no other.
+fn ask_health(arguments: &HealthArguments) -> ExitCode {
+    let asked = HealthConfig::load(arguments, &environment).map_err(anyhow::Error::from);
+    let asked = asked.and_then(|config| run_to_end(async { Ok(health::check(&config).await?) }));
+    match asked {
+        Ok(line) => print(&line),
+        Err(error) => {
+            let _stderr_may_be_closed = writeln!(std::io::stderr(), "loopwright: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts a coding agent; returns its exit status.
+fn launch(arguments: &LaunchArguments) -> anyhow::Result<ExitCode> {
+    let names = variables().into_iter().map(|(name, _)| name).collect();
+    let config = LaunchConfig::load(arguments, &environment, names)?;
+    run_to_end(async {
+        Ok(match launch::run(&config).await? {
+            Launched::Shown(text) => print(&text),
+            Launched::Ended(status) => ExitCode::from(status),
+        })
+    })
+}
+
 /// Prints a page of the manual, or the list of its subjects.
 fn print_manual(subject: Option<&str>) -> ExitCode {
     match (subject, subject.and_then(manual::page)) {
@@ -377,7 +410,7 @@ fn announce(format: Format, address: SocketAddr, console: Option<&str>) {
 }
 
 /// Runs a future on a new runtime. Threads that are stuck in a system call do not delay the return.
-fn run_to_end(whole: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn run_to_end<T>(whole: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

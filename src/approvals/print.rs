@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::plain::{columns, compact, cut, plain, pretty};
+use crate::client::plain::{columns, compact, cut, plain, pretty};
 
 /// Most columns that the name of a tool takes in the list; the rest is cut.
 /// Tried by `approvals::print::what_is_too_long_for_the_line_is_cut`.

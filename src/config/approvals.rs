@@ -1,27 +1,22 @@
 //! The arguments of `approvals`.
 
-use ::http::HeaderValue;
 use serde_json::value::RawValue;
-use url::Url;
 
 use super::cli::{ApprovalsArguments, ApprovalsCommand, RememberChoice};
+use super::server::{GivenKey, ServerAddress, server};
 use super::{ConfigError, Environment, Origin, source};
 use crate::ids::ApprovalId;
 
 /// The address of a server with default settings.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
-/// The variable of the key, if no flag names another one.
-const DEFAULT_KEY_VARIABLE: &str = "LOOPWRIGHT_API_KEY";
+/// What names the server.
+const NAMED_BY: &str = "--server or the variable LOOPWRIGHT_SERVER";
 
 /// What `loopwright approvals` does, and with which server.
 #[derive(Debug, Clone)]
 pub struct ApprovalsConfig {
-    /// The server, without `/v1`.
-    pub server: Url,
-    /// The header with the API key, if there is one.
-    pub authorization: Option<HeaderValue>,
-    /// The name of the variable of the key.
-    pub key_variable: String,
+    /// The server.
+    pub server: ServerAddress,
     /// What is done.
     pub task: ApprovalsTask,
 }
@@ -78,58 +73,18 @@ impl ApprovalsConfig {
                 (text.to_owned(), Origin::Flag("server".to_owned()))
             }
         };
-        let server = server(&text).map_err(|problem| ConfigError::invalid(origin, problem))?;
-        let named = flags.key_env.as_deref();
-        let key_variable = named.unwrap_or(DEFAULT_KEY_VARIABLE).to_owned();
-        let key = env(&key_variable);
-        if named.is_some() && key.is_none() {
-            let problem = format!("the environment variable {key_variable} is not set");
-            return Err(ConfigError::invalid(
-                Origin::Flag("key-env".to_owned()),
-                problem,
-            ));
-        }
-        let authorization = key.map(|key| authorization(&key)).transpose();
-        let authorization = authorization.map_err(|problem| {
-            ConfigError::invalid(Origin::Variable(key_variable.clone()), problem)
-        })?;
+        let url = server(&text).map_err(|problem| ConfigError::invalid(origin, problem))?;
+        let key = GivenKey::read(flags.key_env.as_deref(), "key-env", env)?;
         Ok(Self {
-            server,
-            authorization,
-            key_variable,
+            server: ServerAddress {
+                url,
+                authorization: key.header,
+                key_variable: key.variable,
+                named_by: NAMED_BY,
+            },
             task: task(&arguments.command)?,
         })
     }
-}
-
-/// The URL of a server. The base URL of its API is taken as well.
-fn server(text: &str) -> Result<Url, &'static str> {
-    let url = Url::parse(text).ok();
-    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    let Some(mut url) = url else {
-        return Err("is not the URL of a server; write such as http://127.0.0.1:8080");
-    };
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(
-            "holds a name or a password; leave them out, and put an API key into the variable LOOPWRIGHT_API_KEY",
-        );
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("has more than an address and a path; write such as http://127.0.0.1:8080");
-    }
-    let path = url.path().trim_end_matches('/');
-    let path = path.strip_suffix("/v1").unwrap_or(path).to_owned();
-    url.set_path(&path);
-    Ok(url)
-}
-
-fn authorization(key: &str) -> Result<HeaderValue, &'static str> {
-    let value = HeaderValue::from_str(&format!("Bearer {}", key.trim()));
-    let mut value = value.map_err(
-        |_| "is no API key: it has characters that a header cannot have; set it to a key of the server",
-    )?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 fn task(command: &ApprovalsCommand) -> Result<ApprovalsTask, ConfigError> {
@@ -222,7 +177,7 @@ mod tests {
             (Some("http://[::1]:1"), &[][..], "http://[::1]:1/"),
         ] {
             let config = load(&[flag, None], &LIST, variables).unwrap();
-            assert_eq!(config.server.as_str(), expected);
+            assert_eq!(config.server.url.as_str(), expected);
         }
         for wrong in ["127.0.0.1:8080", "localhost:1", "ftp://h", "", "http://"] {
             let refused = load(&[Some(wrong), None], &LIST, &[]).unwrap_err();
@@ -239,11 +194,15 @@ mod tests {
     fn the_key_is_in_a_variable_and_is_not_shown() {
         let variables = [("LOOPWRIGHT_API_KEY", "s3cret"), ("OTHER", "o\u{1b}ther")];
         let config = load(&[None, None], &LIST, &variables).unwrap();
-        assert_eq!(config.authorization.as_ref().unwrap(), "Bearer s3cret");
+        assert_eq!(
+            config.server.authorization.as_ref().unwrap(),
+            "Bearer s3cret"
+        );
         assert!(!format!("{config:?}").contains("s3cret"));
         assert!(
             load(&[None, None], &LIST, &[])
                 .unwrap()
+                .server
                 .authorization
                 .is_none()
         );

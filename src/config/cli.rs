@@ -4,6 +4,7 @@
 //! (`LOOPWRIGHT_` and the name). Flags are texts here; [`super::Config::load`] reads them by the types of the keys.
 
 mod approvals;
+mod running;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 
 pub use self::approvals::{ApprovalsArguments, ApprovalsCommand, RememberChoice, ServerFlags};
+pub use self::running::{CodingAgent, HealthArguments, LaunchArguments, RunningServerFlags};
 use super::{Environment, parse, source};
 use crate::telemetry::Format;
 
@@ -24,7 +26,11 @@ const SWITCH: &str = "BOOL";
 /// The version, and the commit if the build was given one.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let commit = option_env!("LOOPWRIGHT_COMMIT").map(|commit| format!(" ({commit})"));
-    format!("{}{}", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default())
+    format!(
+        "{}{}",
+        env!("CARGO_PKG_VERSION"),
+        commit.unwrap_or_default()
+    )
 });
 
 /// The command line as given.
@@ -59,6 +65,10 @@ pub enum Command {
     Store(StoreCommand),
     /// List the calls that wait for a person on a running server, and decide about them
     Approvals(ApprovalsArguments),
+    /// Start a coding agent (codex, claude or aider) against a running server, without changes to its configuration
+    Launch(LaunchArguments),
+    /// Ask a running server whether it is alive; the exit status is 0 or 1
+    Health(HealthArguments),
     /// Print a page of the manual, or the list of its subjects
     Manual {
         /// The subject, such as api
@@ -76,6 +86,8 @@ impl Command {
             | Self::Openapi
             | Self::Store(_)
             | Self::Approvals(_)
+            | Self::Launch(_)
+            | Self::Health(_)
             | Self::Manual { .. } => return Format::Text,
         };
         let variable = || env(&source::variable("log-format"));
@@ -322,7 +334,7 @@ fn completed(command: clap::Command) -> clap::Command {
 }
 
 /// Flags that say what to do, and are no settings.
-const WITHOUT_VARIABLE: [&str; 9] = [
+const WITHOUT_VARIABLE: [&str; 15] = [
     "connect",
     "files",
     "all",
@@ -332,6 +344,12 @@ const WITHOUT_VARIABLE: [&str; 9] = [
     "arguments",
     "remember",
     "message",
+    "url",
+    "ready",
+    "timeout",
+    "api-key-env",
+    "model",
+    "print",
 ];
 
 /// Adds the variable to the help of a flag, and lets a switch stand without a value.

@@ -60,6 +60,8 @@ fn flags(line: &[String]) -> ServeFlags {
         | Command::Openapi
         | Command::Store(_)
         | Command::Approvals(_)
+        | Command::Launch(_)
+        | Command::Health(_)
         | Command::Manual { .. } => {
             panic!("`serve` was asked for")
         }

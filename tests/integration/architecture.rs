@@ -108,7 +108,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
         ],
     ),
     // Asks a running server, as any client does.
-    ("approvals", &["config", "ids", "net"]),
+    ("client", &["config", "ids", "net"]),
+    ("approvals", &["client", "config", "ids"]),
+    ("health", &["client", "config"]),
+    ("launch", &["client", "config"]),
     (
         "demo",
         &[
@@ -135,10 +138,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("libc", &["sandbox"]),
     // The server's limit of file descriptors; the free space of the store's disk; the guard of MCP servers; the width of a
-    // terminal.
+    // terminal; signals for an agent.
     (
         "rustix",
-        &["sandbox", "http", "store", "tools", "approvals"],
+        &["sandbox", "http", "store", "tools", "approvals", "launch"],
     ),
     ("rmcp", &["tools"]),
     ("socket2", &["http"]),
@@ -345,7 +348,8 @@ fn the_environment_and_child_processes_have_one_place() {
         if code.contains("env::var") && file != "main.rs" {
             wrong.push(format!("{file}: reads the environment"));
         }
-        let starts = module_of(&path) == "sandbox" || file.starts_with("tools/mcp/");
+        let starts =
+            ["sandbox", "launch"].contains(&&*module_of(&path)) || file.starts_with("tools/mcp/");
         if code.contains("process::Command") && !starts {
             wrong.push(format!("{file}: starts a process"));
         }

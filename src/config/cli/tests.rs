@@ -17,6 +17,8 @@ fn parse(line: &str) -> Result<ServeFlags, String> {
         | Command::Openapi
         | Command::Store(_)
         | Command::Approvals(_)
+        | Command::Launch(_)
+        | Command::Health(_)
         | Command::Manual { .. } => {
             panic!("{line} does not serve")
         }

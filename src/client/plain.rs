@@ -4,21 +4,21 @@
 use std::fmt::Write;
 
 /// A text in one line.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     text.chars().for_each(|one| push(&mut out, one));
     out
 }
 
 /// A JSON text over several lines, with a line end. Strings and numbers stay as they are written.
-pub(super) fn pretty(json: &str) -> String {
+pub(crate) fn pretty(json: &str) -> String {
     let mut text = spaced(json, Some(0));
     text.push('\n');
     text
 }
 
 /// A JSON text in one line.
-pub(super) fn compact(json: &str) -> String {
+pub(crate) fn compact(json: &str) -> String {
     spaced(json, None)
 }
 
@@ -96,7 +96,7 @@ fn is_unseen(one: char) -> bool {
 }
 
 /// The beginning of a text that fits into so many columns; what is cut ends with `…`.
-pub(super) fn cut(text: &str, columns: usize) -> String {
+pub(crate) fn cut(text: &str, columns: usize) -> String {
     if self::columns(text) <= columns {
         return text.to_owned();
     }
@@ -115,7 +115,7 @@ pub(super) fn cut(text: &str, columns: usize) -> String {
 }
 
 /// How many columns a text takes at most.
-pub(super) fn columns(text: &str) -> usize {
+pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(width).sum()
 }
 
