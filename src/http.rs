@@ -22,6 +22,8 @@ mod files;
 mod forward;
 mod headers;
 mod idempotency;
+#[cfg_attr(not(feature = "mcp"), path = "http/no_mcp.rs")]
+mod mcp;
 mod models;
 pub mod openapi;
 mod operations;
@@ -242,6 +244,7 @@ fn routes_with(of_runs: Routes) -> Routes {
             approvals::decide,
             openapi::server::decide,
         )
+        .post("/mcp", mcp::answer, openapi::server::mcp)
         .post(
             "/v1/permissions/explain",
             permissions::explain,

@@ -64,8 +64,9 @@
 //!   goes on with it. A call of the model is one type in all its states: `agent::call`.
 //! - **A turn belongs to the process.** Its task, which a tracker owns, keeps its own time whoever reads. The last reader
 //!   that leaves aborts it unless it is to finish. An aborted turn stores what was done before it ends.
-//! - **What can be left out of a build has a stand-in.** `tools/no_mcp.rs`, `traces/no_otlp.rs` and `blobs/no_bucket.rs` stand for
-//!   the modules of the features `mcp`, `otlp` and `s3`. Besides, only `config`, `demo` and `main` know of them.
+//! - **What can be left out of a build has a stand-in.** `tools/no_mcp.rs`, `http/no_mcp.rs`, `traces/no_otlp.rs` and
+//!   `blobs/no_bucket.rs` stand for the modules of the features `mcp`, `otlp` and `s3`. Besides, only `config`, `demo` and `main`
+//!   know of them.
 //! - **A failed tool is news for the model.** Only `http::error` chooses a status.
 //! - **Imports point one way**, and axum, reqwest, child processes and the environment each have their rooms:
 //!   `tests/integration/architecture.rs` holds the table.

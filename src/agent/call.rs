@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-pub(super) use self::resolve::Resolver;
+pub(super) use self::resolve::{LARGE_ARGUMENTS, Resolver};
 use super::images::ShownImage;
 use super::policy::repeat::{AnsweredCall, ResultDigest};
 use super::policy::{CallDecision, CallFacts, CallOutcome};

@@ -14,7 +14,7 @@ use tracing::Span;
 
 use super::approvals::known;
 use super::batch::{Batch, BatchContext, BatchStep};
-use super::call::{Call, Resolver};
+use super::call::{Call, LARGE_ARGUMENTS, Resolver};
 use super::control::{AbortReason, TurnControl};
 use super::event::AgentEvent;
 use super::inputs::Inputs;
@@ -28,6 +28,7 @@ use super::{Agent, AgentError, AgentParts, RunError};
 use crate::hooks::HookRecord;
 use crate::ids::{CallIdStyle, SessionId, fresh_call_id};
 use crate::openai::tool::ToolCall;
+use crate::polling::block_in_place_if;
 use crate::session::Lease;
 use crate::tools::gate::{Approvals, CallRefusal, TurnPermissions};
 use crate::tools::{CallContext, IncomingResults};
@@ -113,29 +114,26 @@ impl Agent {
         let filter = ToolFilter::new(None, Globs::default(), Globs::default(), true);
         let filter = filter.under(permissions.clone());
         let sources = services.sources.snapshot_for(&caller.owner);
-        let tools = sources.set_of_one(&name, &filter);
-        let resolver = |tools| Resolver {
-            tools,
-            gate: &services.gate,
-            cut_off: false,
-        };
-        let call = ToolCall {
-            id: fresh_call_id(CallIdStyle::Standard),
-            name,
-            arguments,
-            ..ToolCall::default()
-        };
-        let resolved = tools.as_ref().and_then(|tools| {
-            let calls = resolver(tools).resolve(vec![call]);
-            calls.into_iter().next()
-        });
-        let (Some(tools), Some(mut call)) = (tools, resolved) else {
+        let Some(tools) = sources.set_of_one(&name, &filter) else {
             let known = sources.callable();
             let known = known.map(|tool| tool.definition().name.clone());
             return Err(CallRequestError::UnknownTool {
                 known: known.collect(),
             });
         };
+        let resolver = Resolver {
+            tools: &tools,
+            gate: &services.gate,
+            cut_off: false,
+        };
+        let long = arguments.len() > LARGE_ARGUMENTS;
+        let call = ToolCall {
+            id: fresh_call_id(CallIdStyle::Standard),
+            name,
+            arguments,
+            ..ToolCall::default()
+        };
+        let mut call = block_in_place_if(long, || resolver.resolve_one(call));
         call.decision = match call.facts {
             CallFacts::Denied(_) => CallDecision::Deny,
             CallFacts::Unusable(_) => return Err(CallRequestError::Arguments(call.problem)),

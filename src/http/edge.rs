@@ -227,6 +227,7 @@ fn route(request: &Request) -> RouteLabel {
         Some("/healthz" | "/readyz" | "/metrics" | "/" | "/ui/{*file}") => RouteLabel::Operations,
         Some(path) if path.starts_with("/v1/sessions") => RouteLabel::Sessions,
         Some(path) if path.starts_with("/v1/files") => RouteLabel::Files,
+        Some("/mcp") => RouteLabel::Agent,
         Some(path) if path.starts_with("/v1/agent") => RouteLabel::Agent,
         Some("/v1/{*path}") => RouteLabel::Forwarded,
         Some(_) | None => RouteLabel::Other,

@@ -285,6 +285,11 @@ impl ApiError {
         serde_json::to_string(&ErrorBody { error }).unwrap_or_default()
     }
 
+    /// The text for the client.
+    pub(super) fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// The status.
     pub fn status(&self) -> StatusCode {
         self.0.status

@@ -7,6 +7,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
 use schemars::JsonSchema;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::dialect::{AnswerContext, Reply};
@@ -44,7 +45,7 @@ impl CallBody {
                 RequestError::field("session_id", message)
             })
         });
-        let arguments = body.get_some("arguments").map(|value| value.get());
+        let arguments = body.get_some("arguments").map(RawValue::get);
         if arguments.is_some_and(|text| RawObject::parse(text).is_err()) {
             return Err(RequestError::invalid("arguments", "must be an object"));
         }
@@ -64,24 +65,25 @@ pub(super) struct CallOrigin<'a> {
 }
 
 impl CallOrigin<'_> {
-    /// The call of a tool, once it is known that it can be made.
-    pub(super) fn prepare(
+    /// The call of a tool.
+    ///
+    /// # Errors
+    /// When a header of the request is not valid.
+    pub(super) fn request(
         self,
         state: &AppState,
         tool: &str,
         arguments: Option<String>,
         session_id: Option<SessionId>,
-    ) -> Result<CheckedCall, ApiError> {
+    ) -> Result<CallRequest, ApiError> {
         let mut caller = turn::caller(state, self.owner, self.request_id, self.headers)?;
         caller.trace = turn::trace_of(state, self.headers);
-        let call = CallRequest {
+        Ok(CallRequest {
             session_id: session_id.or_else(|| caller.session_header.clone()),
             caller,
             name: tool.to_owned(),
             arguments: arguments.unwrap_or_else(|| "{}".to_owned()),
-        };
-        let prepared = state.agent.prepare_call(call);
-        prepared.map_err(|error| ApiError::of_call(tool, error))
+        })
     }
 }
 
@@ -116,7 +118,6 @@ pub(super) async fn call(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Extension(request_id): Extension<RequestId>,
-    Extension(began): Extension<Instant>,
     Path(tool): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -125,6 +126,8 @@ pub(super) async fn call(
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
     }
+    let began = head.extensions.get::<Instant>().copied();
+    let began = began.unwrap_or_else(Instant::now);
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
     let CallBody {
         arguments,
@@ -136,7 +139,9 @@ pub(super) async fn call(
         request_id,
         headers: &head.headers,
     };
-    let call = origin.prepare(&state, &tool, arguments, session_id)?;
+    let call = origin.request(&state, &tool, arguments, session_id)?;
+    let call = state.agent.prepare_call(call);
+    let call = call.map_err(|error| ApiError::of_call(&tool, error))?;
     let id = RunId::fresh();
     let context = AnswerContext {
         metrics: state.metrics.clone(),

@@ -35,6 +35,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::HeaderName;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use reqwest::redirect::Policy;
@@ -57,6 +58,8 @@ use super::source::{Health, Source, SourceError, Sources};
 use crate::net::{CaCertificates, ClientOptions};
 use crate::web::SetupError;
 
+/// The header by which a server that is a loopwright itself knows another one as its client.
+pub const CLIENT_HEADER: HeaderName = HeaderName::from_static("x-loopwright-client");
 /// Longest time for a server to start and to list its tools: a program may be downloaded first. After it the server is
 /// started again.
 const HANDSHAKE_LIMIT: Duration = Duration::from_mins(2);

@@ -143,7 +143,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         "rustix",
         &["sandbox", "http", "store", "tools", "approvals", "launch"],
     ),
-    ("rmcp", &["tools"]),
+    // A client of MCP servers, and the server of the tools.
+    ("rmcp", &["http", "tools"]),
     ("socket2", &["http"]),
     ("landlock", &["sandbox"]),
     ("seccompiler", &["sandbox"]),

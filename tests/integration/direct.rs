@@ -2,6 +2,8 @@
 
 mod gate;
 mod kinds;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod repeated;
 
 use serde_json::{Value, json};

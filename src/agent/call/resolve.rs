@@ -12,6 +12,9 @@ use crate::tools::gate::{CallRefusal, Gate};
 use crate::tools::repair::{Repair, Repaired, match_name};
 use crate::tools::set::{Lookup, ToolSet};
 
+/// Threshold of bytes of the arguments of calls above which their validation may take long.
+pub(in super::super) const LARGE_ARGUMENTS: usize = 32 * 1024;
+
 /// Resolves calls.
 #[derive(Debug)]
 pub(in super::super) struct Resolver<'a> {
@@ -59,7 +62,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn resolve_one(&self, mut call: ToolCall) -> Call {
+    /// Resolves a call that is complete.
+    pub(in super::super) fn resolve_one(&self, mut call: ToolCall) -> Call {
         let tools = self.tools;
         let mut repairs = Vec::new();
         if !tools.offers(&call.name)

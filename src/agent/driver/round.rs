@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::super::call::{Call, Resolver};
+use super::super::call::{Call, LARGE_ARGUMENTS, Resolver};
 use super::super::event::Notice;
 use super::super::machine::{AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
 use super::super::model_call::{ActiveModelCall, ModelAnswer, ModelCallContext};
@@ -23,8 +23,6 @@ use crate::upstream::{ModelCall, Upstream};
 
 /// Threshold of calls in an answer above which their validation may take long.
 const MANY_CALLS: usize = 8;
-/// Threshold of bytes of the arguments of an answer's calls above which their validation may take long.
-const LARGE_ARGUMENTS: usize = 32 * 1024;
 /// The result for the model of a call that a limit keeps from running.
 const NOT_RUN_LIMIT: &str = "This call was not run: the turn had reached its limit.";
 /// The result for the model of a call that was asked for when the turn was to end.

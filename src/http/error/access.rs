@@ -60,6 +60,15 @@ impl ApiError {
         )
     }
 
+    /// 403 for a web page of another origin that speaks MCP.
+    pub(in crate::http) fn page_not_allowed() -> Self {
+        let message =
+            "web pages of this origin may not call tools here; add the origin to cors_origins";
+        let mut error = Self::origin_not_allowed();
+        error.0.message = message.to_owned();
+        error
+    }
+
     /// 429 for a key that has as many requests in progress as it may have.
     pub fn too_many_requests() -> Self {
         let mut error = Self::share_is_used(

@@ -76,6 +76,20 @@ impl ApiError {
         )
     }
 
+    /// The refusal of a message of an MCP client by the transport.
+    #[cfg_attr(
+        not(feature = "mcp"),
+        expect(dead_code, reason = "the stand-in has no transport")
+    )]
+    pub(in crate::http) fn mcp(status: StatusCode, problem: &str) -> Self {
+        let problem = problem.trim();
+        Self::invalid(
+            status,
+            None,
+            format!("the MCP message is refused: {problem}"),
+        )
+    }
+
     /// 409 for a call that was cancelled before it started.
     pub(in crate::http) fn call_cancelled() -> Self {
         let message = "the call was cancelled before it started; nothing was done";

@@ -270,6 +270,18 @@ pub(super) const RANGE: &[ErrorCase] = &[error(
     "range_not_satisfiable",
     "the range is outside the file",
 )];
+/// Of the MCP server.
+pub(super) const NOT_ACCEPTED: &[ErrorCase] = &[ErrorCase {
+    status: 406,
+    code: None,
+    when: "the header `accept` does not have `application/json` and `text/event-stream`",
+}];
+/// Of requests that no page of another origin may send.
+pub(super) const PAGE: &[ErrorCase] = &[error(
+    403,
+    "origin_not_allowed",
+    "a web page of another origin, which `cors_origins` does not have, sends the request",
+)];
 /// Of a call outside of a turn.
 pub(super) const CALL: &[ErrorCase] = &[
     error(

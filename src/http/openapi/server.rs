@@ -115,6 +115,36 @@ pub(in crate::http) fn call(operation: Operation<'_>) -> Operation<'_> {
         .fails(errors::DRAINING)
 }
 
+pub(in crate::http) fn mcp(operation: Operation<'_>) -> Operation<'_> {
+    let message = json!({
+        "type": "object",
+        "required": ["jsonrpc"],
+        "properties": {"jsonrpc": {"const": "2.0"}},
+        "description": "A JSON-RPC message of the Model Context Protocol.",
+    });
+    operation
+        .named("Tools", "mcp", "The tools as an MCP server")
+        .described(
+            "Streamable HTTP of the Model Context Protocol, versions 2025-03-26 and later, without sessions. Clients are to \
+             use an SDK. What is wrong with a message can also be a JSON-RPC error with the status 400.",
+        )
+        .reads_as("application/json", message.clone(), true)
+        .answers_as(200, "application/json", message, "The answer to a request.")
+        .answers_as(
+            200,
+            "text/event-stream",
+            json!({"type": "string"}),
+            "The answer to a request with a `progressToken`, after its progress.",
+        )
+        .answers_nothing(202, "A notification was taken.")
+        .fails(errors::INVALID)
+        .fails(errors::NOT_ACCEPTED)
+        .fails(errors::BODY)
+        .fails(errors::MEDIA_TYPE)
+        .fails(errors::PAGE)
+        .fails(errors::DRAINING)
+}
+
 pub(in crate::http) fn approvals(operation: Operation<'_>) -> Operation<'_> {
     operation
         .named("Tools", "listApprovals", "The calls that wait for a person's decision")

@@ -1,9 +1,11 @@
 //! Opens connections to an MCP server: the transport and the handshake.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::HeaderValue;
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, serve_client_with_lifecycle_and_ct};
 use rmcp::transport::{StreamableHttpClientTransport, Transport};
@@ -11,6 +13,7 @@ use rmcp::{RoleClient, transport::streamable_http_client::StreamableHttpClientTr
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::CLIENT_HEADER;
 use super::client_side::ClientSide;
 use super::connection::Connection;
 use super::failure::RequestFailure;
@@ -206,9 +209,12 @@ fn http_config(endpoint: &McpEndpoint, max_bytes: usize) -> StreamableHttpClient
     let mut backoff = rmcp::transport::common::client_side_sse::ExponentialBackoff::default();
     backoff.max_delay = Some(MAX_RECONNECT_DELAY);
     let headers = endpoint.headers.iter();
-    let headers = headers.map(|(name, value)| (name.clone(), value.clone()));
+    let mut headers: HashMap<_, _> = headers
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    headers.insert(CLIENT_HEADER, HeaderValue::from_static("mcp"));
     let mut config = StreamableHttpClientTransportConfig::with_uri(endpoint.url.as_str())
-        .custom_headers(headers.collect())
+        .custom_headers(headers)
         .max_sse_event_size(max_bytes)
         .max_json_response_size(max_bytes);
     config.retry_config = Arc::new(backoff);
