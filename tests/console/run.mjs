@@ -70,7 +70,7 @@ async function suite(title, cases, start) {
   const chosen = cases.filter(([name]) => `${title}: ${name}`.includes(options.only));
   if (!chosen.length) return;
   const server = await start();
-  const { status } = await fetch(`${server.url}/`);
+  const { status } = await fetch(`${server.url}/`, { headers: { accept: "text/html" } });
   if (status !== 200) throw new Error(`the binary does not serve the console: GET / is answered with ${status}`);
   for (const [name, check] of chosen) {
     const begun = performance.now();

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 
 use crate::replicas::tls::openssl;
 use crate::support::app::{Builder, TestApp};
-use crate::support::ask::ask_with;
+use crate::support::ask::{ask, ask_with};
 use crate::support::eventually;
 use crate::support::script::{calls, text};
 use crate::support::upstream::ScriptedUpstream;
@@ -29,10 +29,7 @@ async fn a_machine_without_root_certificates_serves_and_says_so() {
         .env("SSL_CERT_FILE", none.to_str().unwrap())
         .start()
         .await;
-    assert_eq!(
-        app.post_chat(ask_with("Hello", ["t"])).await.content(),
-        "Hello."
-    );
+    assert_eq!(app.post_chat(ask("Hello")).await.content(), "Hello.");
     assert!(app.logs().contains("no root certificates"));
 }
 
