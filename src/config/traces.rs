@@ -10,13 +10,14 @@ use super::file::File;
 use super::parse::{http_url, needs_feature};
 use super::validation::Validation;
 use super::{ConfigError, Origin};
-use crate::traces::settings::{Encoding, Sampling, Settings};
+use crate::traces::settings::{Sampling, Settings, SpanEncoding};
 
 /// The key of the collector.
 const KEY: &str = "otlp_endpoint";
 /// The path of traces below the base URL of a collector.
 const PATH: &str = "v1/traces";
-/// Default of the longest time of a request to the collector, which OpenTelemetry defines.
+/// Longest time of a request to the collector, unless a variable says otherwise. After it the spans are lost.
+/// Tried by `outages::lost_spans_are_counted_and_the_log_says_so_once`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of the port at which collectors speak gRPC as a rule.
 const GRPC_PORT: u16 = 4317;
@@ -96,17 +97,17 @@ fn below(base: &Url) -> Url {
     url
 }
 
-fn encoding(checks: &Validation<'_>) -> Result<Encoding, ConfigError> {
+fn encoding(checks: &Validation<'_>) -> Result<SpanEncoding, ConfigError> {
     let names = [
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
         "OTEL_EXPORTER_OTLP_PROTOCOL",
     ];
     let Some(given) = variable(checks, &names) else {
-        return Ok(Encoding::default());
+        return Ok(SpanEncoding::default());
     };
     match given.value.as_str() {
-        "http/protobuf" => Ok(Encoding::Protobuf),
-        "http/json" => Ok(Encoding::Json),
+        "http/protobuf" => Ok(SpanEncoding::Protobuf),
+        "http/json" => Ok(SpanEncoding::Json),
         "grpc" => Err(given.refused(
             "grpc is not spoken; write http/protobuf or http/json, and the HTTP port of the collector, 4318 as a rule",
         )),

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 
 use self::client::CollectorClient;
 pub(super) use self::client::check;
-use super::settings::{Encoding, Sampling, Settings};
+use super::settings::{Sampling, Settings, SpanEncoding};
 use super::{Kind, LossCounter, Start, TRACEPARENT, TRACESTATE, TracesError, Value};
 
 /// Most spans that wait to be sent; others are lost, and counted.
@@ -93,8 +93,8 @@ impl Exporter {
             .with_http_client(CollectorClient::new(settings, delivery.clone())?)
             .with_endpoint(settings.endpoint.as_str())
             .with_protocol(match settings.encoding {
-                Encoding::Protobuf => Protocol::HttpBinary,
-                Encoding::Json => Protocol::HttpJson,
+                SpanEncoding::Protobuf => Protocol::HttpBinary,
+                SpanEncoding::Json => Protocol::HttpJson,
             })
             .with_timeout(settings.timeout)
             .with_headers(headers.collect::<HashMap<_, _>>())

@@ -13,7 +13,7 @@ pub struct Settings {
     /// The URL that spans are posted to.
     pub endpoint: Url,
     /// The form in which they are sent.
-    pub encoding: Encoding,
+    pub encoding: SpanEncoding,
     /// Headers of every request to the collector.
     pub headers: HeaderMap,
     /// Longest time of a request to the collector.
@@ -30,7 +30,7 @@ pub struct Settings {
 
 /// The form in which spans are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Encoding {
+pub enum SpanEncoding {
     /// Protocol Buffers.
     #[default]
     Protobuf,

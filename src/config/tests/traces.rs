@@ -1,7 +1,7 @@
 //! Traces: the collector, the variables of OpenTelemetry, and what is refused.
 
 use super::*;
-use crate::traces::settings::{Encoding, Sampling, Settings};
+use crate::traces::settings::{Sampling, Settings, SpanEncoding};
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
@@ -54,7 +54,7 @@ fn the_settings_come_before_the_variables_of_opentelemetry() {
 fn the_variables_say_how_traces_are_sent() {
     let own = "otlp_endpoint = 'http://own:1'";
     let plain = traces(own, &[]).unwrap();
-    assert_eq!(plain.encoding, Encoding::Protobuf);
+    assert_eq!(plain.encoding, SpanEncoding::Protobuf);
     assert_eq!(plain.timeout, Duration::from_secs(10));
     assert_eq!(plain.sampling, Sampling::default());
     assert!(!plain.contents && plain.headers.is_empty());
@@ -72,7 +72,7 @@ fn the_variables_say_how_traces_are_sent() {
     let shown = config.summary() + &format!("{config:?}");
     assert!(!shown.contains("of-collector"), "{shown}");
     let traces = config.traces.unwrap();
-    assert_eq!(traces.encoding, Encoding::Json);
+    assert_eq!(traces.encoding, SpanEncoding::Json);
     assert_eq!(traces.timeout, Duration::from_millis(1500));
     assert_eq!(traces.headers["authorization"], "Bearer of-collector");
     assert_eq!(traces.headers["x-a"], "b");

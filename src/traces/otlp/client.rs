@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::TracesError;
-use super::super::settings::{Encoding, Settings};
+use super::super::settings::{Settings, SpanEncoding};
 use super::Delivery;
 use crate::net::{CappedBody, ClientOptions, HttpClient, RequestBody};
 
@@ -67,8 +67,8 @@ impl ExporterClient for CollectorClient {
 /// Sends no spans, to find out whether the collector takes them.
 pub(in super::super) async fn check(settings: &Settings) -> Result<(), String> {
     let (media, body) = match settings.encoding {
-        Encoding::Protobuf => ("application/x-protobuf", ""),
-        Encoding::Json => ("application/json", "{}"),
+        SpanEncoding::Protobuf => ("application/x-protobuf", ""),
+        SpanEncoding::Json => ("application/json", "{}"),
     };
     let mut request = Request::post(settings.endpoint.as_str())
         .body(Bytes::from_static(body.as_bytes()))
