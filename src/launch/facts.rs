@@ -72,7 +72,7 @@ pub(super) async fn ask(
     }
     let models: NamedList<ListedModel> =
         serde_json::from_slice(&body).map_err(|_| client.foreign())?;
-    let (model, window) = chosen(config.model.as_deref(), models.data, client.server())?;
+    let (model, window) = chosen(config.model.as_deref(), &models.data, client.server())?;
     if config.agent == CodingAgent::Claude {
         look_for_messages(client, &model).await?;
     }
@@ -87,14 +87,14 @@ pub(super) async fn ask(
 /// The model that was named, or the only one, and its window.
 fn chosen(
     named: Option<&str>,
-    models: Vec<ListedModel>,
+    models: &[ListedModel],
     server: &str,
 ) -> Result<(String, Option<u64>), LaunchError> {
     if let Some(named) = named {
         let listed = models.iter().find(|model| model.id == named);
         return Ok((named.to_owned(), listed.and_then(window)));
     }
-    match &*models {
+    match models {
         [] => Err(LaunchError::NoModel(server.to_owned())),
         [only] => Ok((only.id.clone(), window(only))),
         several => {
@@ -160,7 +160,7 @@ mod tests {
             (json!({"id": "m", "context_window": "many"}), None),
             (json!({"id": "m", "n_ctx": 0}), None),
         ] {
-            let found = chosen(None, models(json!([model])), "http://s").unwrap();
+            let found = chosen(None, &models(json!([model])), "http://s").unwrap();
             assert_eq!(found, ("m".to_owned(), expected), "{model}");
         }
     }
@@ -168,13 +168,11 @@ mod tests {
     #[test]
     fn a_model_is_chosen_where_there_is_a_choice() {
         let two = || models(json!([{"id": "a", "n_ctx": 1}, {"id": "b", "n_ctx": 2}]));
-        let refused = chosen(None, two(), "http://s").unwrap_err().to_string();
+        let refused = chosen(None, &two(), "http://s").unwrap_err().to_string();
         assert!(refused.contains("--model: a, b"), "{refused}");
-        let refused = chosen(None, Vec::new(), "http://s")
-            .unwrap_err()
-            .to_string();
+        let refused = chosen(None, &[], "http://s").unwrap_err().to_string();
         assert!(refused.contains("no model"), "{refused}");
-        let named = |name| chosen(Some(name), two(), "http://s").unwrap();
+        let named = |name| chosen(Some(name), &two(), "http://s").unwrap();
         assert_eq!(named("b"), ("b".to_owned(), Some(2)));
         assert_eq!(named("c"), ("c".to_owned(), None));
     }

@@ -1,7 +1,7 @@
 //! Starts the agent in a temporary directory, passes signals on to it, and removes the directory once it has ended.
 
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -60,7 +60,15 @@ pub(super) async fn run(config: &LaunchConfig, setup: &AgentSetup) -> Result<u8,
         program: setup.program,
         cause,
     })?;
-    directory.close().map_err(LaunchError::Directory)?;
+    let path = directory.path().to_owned();
+    if let Err(error) = directory.close() {
+        // Something that the agent has left behind may still write.
+        let path = path.display();
+        let _stderr_may_be_closed = writeln!(
+            io::stderr(),
+            "loopwright: the directory {path} stays and can be removed: {error}"
+        );
+    }
     Ok(status_number(status))
 }
 

@@ -47,8 +47,12 @@ pub struct LaunchArguments {
     /// The server.
     #[command(flatten)]
     pub server: RunningServerFlags,
-    /// Name of the environment variable that holds an API key of the server [default: LOOPWRIGHT_API_KEY]
-    #[arg(long, value_name = "NAME")]
+    /// The environment variable with the key.
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "Name of the environment variable that holds an API key of the server [default: LOOPWRIGHT_API_KEY]"
+    )]
     pub api_key_env: Option<String>,
     /// Model of the agent [default: the only one that the server lists]
     #[arg(long, value_name = "NAME")]
