@@ -79,8 +79,6 @@ pub struct App {
     nameless_session_ttl: Option<Duration>,
     answer_ttl: Duration,
     shutdown_grace: Duration,
-    /// Whether the console is served.
-    console: bool,
     /// The settings without secrets.
     settings: serde_json::Value,
 }
@@ -214,7 +212,6 @@ impl App {
             cluster,
         };
         let shutdown_grace = config.http.shutdown_grace;
-        let console = config.http.console;
         let state = AppState::new(services, config.http);
         Ok(Self {
             listener,
@@ -232,7 +229,6 @@ impl App {
             nameless_session_ttl: config.session.nameless_ttl,
             answer_ttl: config.runs.answer_ttl,
             shutdown_grace,
-            console,
             settings,
         })
     }
@@ -254,7 +250,8 @@ impl App {
 
     /// Where a browser on this machine finds the console, if it is served.
     pub fn console(&self) -> Option<String> {
-        self.console.then(|| format!("{}/", self.url()))
+        let is_served = self.state.serves_console();
+        is_served.then(|| format!("{}/", self.url()))
     }
 
     /// Finds out whether this host can read pages; it can where nothing of the kind is offered.

@@ -166,6 +166,11 @@ impl AppState {
         }))
     }
 
+    /// Whether the console is served.
+    pub fn serves_console(&self) -> bool {
+        self.settings.console
+    }
+
     /// Cancelled when the server accepts no new work.
     pub fn draining(&self) -> CancellationToken {
         self.draining.clone()

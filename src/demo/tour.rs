@@ -123,9 +123,10 @@ impl Tour {
             out,
             "  # {title}\n  curl -s {ask} \\\n    -d '{body}' | {jq}\n"
         )?;
-        writeln!(out, "  # the same in Python, with `pip install openai`")?;
+        writeln!(out, "# the same in Python, with `pip install openai`")?;
+        // Without indentation, so that it can be copied.
         for line in &self.python {
-            writeln!(out, "  {}", line.replace("{base}", base))?;
+            writeln!(out, "{}", line.replace("{base}", base))?;
         }
         let curl = format!("\n  curl -N {ask}");
         for proposal in self.proposals.iter().filter(is_possible) {

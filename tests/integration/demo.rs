@@ -119,7 +119,7 @@ async fn what_the_farewell_of_the_demo_prints_is_answered_with_a_tools_result() 
     }
     for part in [
         "| jq -r '.choices[0].message.content'\n",
-        "  client = OpenAI(base_url=\"http://127.0.0.1:",
+        "\nclient = OpenAI(base_url=\"http://127.0.0.1:",
     ] {
         assert!(farewell.contains(part), "{part}\n{farewell}");
     }

@@ -223,7 +223,10 @@ fn nothing_is_called_that_is_not_offered() {
     let mut without_code = request(&[user("What is the average?")]);
     without_code["tools"].as_array_mut().unwrap().remove(3);
     let reply = script().reply(&without_code);
-    assert!(reply.text.contains("enable_code_execution"), "{reply:?}");
+    assert!(
+        reply.text.contains("if this host can isolate it"),
+        "{reply:?}"
+    );
 }
 
 #[test]
