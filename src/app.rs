@@ -75,9 +75,7 @@ pub struct App {
     mcp: McpServers,
     sessions: Sessions,
     approval_webhook: Option<ApprovalWebhook>,
-    session_ttl: Option<Duration>,
-    nameless_session_ttl: Option<Duration>,
-    answer_ttl: Duration,
+    lifetimes: Lifetimes,
     shutdown_grace: Duration,
     /// The settings without secrets.
     settings: serde_json::Value,
@@ -225,9 +223,7 @@ impl App {
             mcp,
             sessions,
             approval_webhook,
-            session_ttl: config.session.ttl,
-            nameless_session_ttl: config.session.nameless_ttl,
-            answer_ttl: config.runs.answer_ttl,
+            lifetimes: Lifetimes::new(&config.session, &config.runs),
             shutdown_grace,
             settings,
         })
@@ -314,11 +310,7 @@ impl App {
 
     async fn serve(mut self, shutdown: LocalBoxFuture<'_, ()>) -> Result<(), AppError> {
         let runs = self.state.runs.clone();
-        let lifetimes = Lifetimes {
-            session: self.session_ttl,
-            nameless_session: self.nameless_session_ttl,
-            answer: self.answer_ttl,
-        };
+        let lifetimes = self.lifetimes;
         self.start_watching();
         let (metrics, traces) = (self.state.metrics.clone(), self.state.traces.clone());
         let stopped = async {

@@ -173,12 +173,7 @@ impl Run {
         if let Some(conversation) = &mut conversation {
             conversation.record_run();
         }
-        let session = conversation.as_ref().and_then(Conversation::session_id);
-        let span = tracing::info_span!(
-            "turn",
-            request_id = %request.caller.request_id,
-            session_id = session.map(tracing::field::display)
-        );
+        let span = turn_span(&request, conversation.as_ref());
         let turn = new_turn(&parts, &request);
         let unstored = UnstoredQuestions::new(parts.unstored.clone(), control.run().clone());
         let mut run = Self {
@@ -364,6 +359,16 @@ impl Run {
             }
         }
     }
+}
+
+/// Adds the ids of a turn to log lines.
+fn turn_span(request: &TurnRequest, conversation: Option<&Conversation>) -> Span {
+    let session = conversation.and_then(Conversation::session_id);
+    tracing::info_span!(
+        "turn",
+        request_id = %request.caller.request_id,
+        session_id = session.map(tracing::field::display)
+    )
 }
 
 /// The state of a turn that begins.

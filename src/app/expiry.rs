@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::metrics::Metrics;
 use crate::runs::Runs;
+use crate::runs::settings::Settings as RunSettings;
 use crate::session::Sessions;
+use crate::session::settings::Settings as SessionSettings;
 
 /// How often idle sessions and files, and old records of runs are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
@@ -29,9 +31,20 @@ pub(super) async fn expire_waiting(sessions: Sessions, runs: Runs, metrics: Metr
 /// How long what is stored is kept; `None` keeps it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lifetimes {
-    pub(super) session: Option<Duration>,
-    pub(super) nameless_session: Option<Duration>,
-    pub(super) answer: Duration,
+    session: Option<Duration>,
+    nameless_session: Option<Duration>,
+    answer: Duration,
+}
+
+impl Lifetimes {
+    /// Those of the settings.
+    pub(super) fn new(sessions: &SessionSettings, runs: &RunSettings) -> Self {
+        Self {
+            session: sessions.ttl,
+            nameless_session: sessions.nameless_ttl,
+            answer: runs.answer_ttl,
+        }
+    }
 }
 
 /// Deletes idle sessions and files, old records of runs, and what deleted files have left on the disk, for ever.

@@ -298,7 +298,7 @@ export const cases = [
   [
     "the page and its policy",
     async ({ server }) => {
-      const answer = await fetch(`${server.url}/`);
+      const answer = await fetch(`${server.url}/`, { headers: { accept: "text/html" } });
       assert.equal(answer.status, 200);
       assert.match(answer.headers.get("content-type"), /^text\/html/);
       const policy = answer.headers.get("content-security-policy");

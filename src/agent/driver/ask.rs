@@ -211,7 +211,7 @@ impl Run {
         // The others have items of their own in the answer.
         let told = waiting.iter().filter(|call| !self.hands_over(call));
         if let Some(sentence) = sentence(&told.collect::<Vec<_>>()) {
-            self.add_text(sentence);
+            self.add_text(&sentence);
         }
         waiting
     }

@@ -151,7 +151,7 @@ impl Run {
         if let Some(text) = ended_by_hook {
             self.push(finished.messages);
             self.push_follow().await;
-            return self.end_by_hook(text).await;
+            return self.end_by_hook(&text).await;
         }
         let next = match next {
             // The user has said something since.
@@ -176,7 +176,7 @@ impl Run {
             AfterBatch::Finish(reason) => {
                 self.queue_events(buffered);
                 if reason == StopReason::TerminatedByTool && self.answer_text.round_is_empty() {
-                    self.add_text(finished.contents.join("\n\n"));
+                    self.add_text(&finished.contents.join("\n\n"));
                 }
                 self.finish_with_calls(reason, finished.messages, finished.client_calls)
                     .await

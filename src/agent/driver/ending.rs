@@ -82,9 +82,9 @@ impl Run {
     }
 
     /// Adds a text to the answer that is not from the model.
-    pub(super) fn add_text(&mut self, text: String) {
+    pub(super) fn add_text(&mut self, text: &str) {
         if !text.is_empty() {
-            self.answer_text.add(&text, &mut self.ready);
+            self.answer_text.add(text, &mut self.ready);
             self.answer_text.send_rest(&mut self.ready);
         }
     }

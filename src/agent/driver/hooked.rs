@@ -65,7 +65,7 @@ impl Run {
         let changed = answer.map_err(|_| AgentError::Hook)?;
         if let Some(text) = self.hook_record.take_end() {
             self.turn.machine.model_not_called();
-            self.end_by_hook(text).await?;
+            self.end_by_hook(&text).await?;
             return Ok(false);
         }
         if let Some(messages) = changed {
@@ -138,11 +138,11 @@ impl Run {
     }
 
     /// Ends the turn with the text of a hook.
-    pub(super) async fn end_by_hook(&mut self, text: String) -> Result<(), AgentError> {
+    pub(super) async fn end_by_hook(&mut self, text: &str) -> Result<(), AgentError> {
         if !self.started_queued {
             self.queue_start(HeaderMap::new());
         }
-        let end = StoredMessage::visible(transcript::text_answer(&text));
+        let end = StoredMessage::visible(transcript::text_answer(text));
         self.answer_text.begin_round();
         self.add_text(text);
         self.finish(StopReason::TerminatedByTool, vec![end]).await

@@ -95,7 +95,7 @@ impl Run {
     fn add_sentence(&mut self, reason: StopReason) -> String {
         let sentence = self.unanswered_sentence(reason).unwrap_or_default();
         self.answer_text.begin_round();
-        self.add_text(sentence.clone());
+        self.add_text(&sentence);
         sentence
     }
 }
