@@ -286,6 +286,7 @@ impl ApiError {
     }
 
     /// The text for the client.
+    #[cfg(feature = "mcp")]
     pub(super) fn message(&self) -> &str {
         &self.0.message
     }

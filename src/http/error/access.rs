@@ -61,6 +61,7 @@ impl ApiError {
     }
 
     /// 403 for a web page of another origin that speaks MCP.
+    #[cfg(feature = "mcp")]
     pub(in crate::http) fn page_not_allowed() -> Self {
         let message =
             "web pages of this origin may not call tools here; add the origin to cors_origins";
