@@ -1,6 +1,6 @@
 //! Asks a running loopwright over HTTP, for the commands that do so.
 //!
-//! What a server says may come from a model or from a stranger: before it is printed it goes through [`plain`].
+//! What a server says may come from a model or from a stranger: before it is printed it goes through `plain`.
 
 pub(crate) mod plain;
 

@@ -48,7 +48,7 @@ pub(super) struct TurnState {
 /// How a turn that is kept goes on by itself once all is decided.
 #[derive(Debug, Clone)]
 pub struct Continuation {
-    /// The run that goes on, as [`RunId::as_str`] has it.
+    /// The run that goes on, as [`RunId::as_str`](crate::ids::RunId::as_str) has it.
     pub run: Arc<str>,
     /// The request with which it does, in a form of the edge.
     pub request: Arc<str>,
