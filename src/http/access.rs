@@ -53,6 +53,14 @@ impl Access {
         }
     }
 
+    /// Whether requests of an owner can come: there is a key with its name, or there are no keys and it has none.
+    pub(super) fn knows(&self, owner: &Owner) -> bool {
+        match self.permissions.is_empty() {
+            true => owner.name().is_none(),
+            false => self.permissions.contains_key(owner),
+        }
+    }
+
     /// What an owner's key lets server-side tools do.
     pub(super) fn permissions(&self, owner: &Owner) -> Level {
         let of_key = self.permissions.get(owner).cloned();

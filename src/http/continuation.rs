@@ -1,6 +1,7 @@
 //! Runs that go on by themselves once all is decided that their turns wait for. The request with which one does is stored
 //! with its turn: without messages, as the session has them, and without credentials.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,10 +51,11 @@ struct StoredRequest {
 }
 
 /// The request with which a run goes on by itself: the one that started it, without its messages. None for one that declares
-/// MCP servers, whose credentials are not stored.
+/// MCP servers, whose credentials are not stored, and for one that has a member twice.
 pub(super) fn of_request(path: &str, headers: &HeaderMap, body: &[u8]) -> Option<Arc<str>> {
     let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
-    if object.get_some("tools").is_some_and(declares_servers) {
+    let declares_servers = object.get_some("tools").is_some_and(declares_servers);
+    if declares_servers || repeats_a_member(&object) {
         return None;
     }
     let messages = match path {
@@ -85,16 +87,22 @@ pub(super) fn of_request(path: &str, headers: &HeaderMap, body: &[u8]) -> Option
     serde_json::to_string(&stored).ok().map(Into::into)
 }
 
-/// Whether one of these tools is an MCP server.
+/// Whether one of these tools is, or may be, an MCP server.
 fn declares_servers(tools: &RawValue) -> bool {
-    #[derive(Deserialize)]
-    struct Declared {
-        r#type: Option<String>,
-    }
-    let tools: Vec<Declared> = serde_json::from_str(tools.get()).unwrap_or_default();
-    tools
-        .iter()
-        .any(|tool| tool.r#type.as_deref() == Some("mcp"))
+    let Ok(tools) = serde_json::from_str::<Vec<RawObject<'_>>>(tools.get()) else {
+        return true;
+    };
+    let kinds = tools.iter().flat_map(RawObject::iter);
+    let mut kinds = kinds.filter(|(key, _)| *key == "type");
+    kinds.any(
+        |(_, kind)| !matches!(serde_json::from_str::<&str>(kind.get()), Ok(kind) if kind != "mcp"),
+    )
+}
+
+/// Whether a member stands there twice.
+fn repeats_a_member(object: &RawObject<'_>) -> bool {
+    let mut seen = HashSet::new();
+    object.iter().any(|(key, _)| !seen.insert(key))
 }
 
 /// Lets the runs go on for which all is decided, until the future is dropped.
@@ -127,7 +135,16 @@ async fn go_on(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiEr
         run: run.clone(),
         origin: RunOrigin::ByItself,
     };
-    let started = match request_of(&waiting) {
+    let request = request_of(&waiting);
+    let started = match request {
+        // Its key was removed while the run waited.
+        _ if !state.access.get().knows(owner) => {
+            tracing::warn!(
+                owner = owner.name(),
+                "the API key of a run that waited was removed; it does not go on"
+            );
+            Err(ApiError::key_was_removed())
+        }
         Some(request) if request.uri().path() == RESPONSES => {
             Box::pin(responses::answer(state, head, request)).await
         }
@@ -171,4 +188,40 @@ fn request_of(waiting: &WaitingRun) -> Option<Request> {
     headers.insert(SESSION_ID, session);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(body: &str) -> Option<String> {
+        let stored = of_request(RESPONSES, &HeaderMap::new(), body.as_bytes());
+        stored.map(|stored| stored.to_string())
+    }
+
+    #[test]
+    fn requests_that_may_declare_mcp_servers_are_not_stored() {
+        let functions = r#"[{"type":"function","name":"t"}]"#;
+        let plain = format!(r#"{{"input":"a","tools":{functions},"previous_response_id":"r"}}"#);
+        let kept = stored(&plain).unwrap();
+        assert!(
+            kept.contains(functions) && kept.contains(r#""input":[]"#),
+            "{kept}"
+        );
+        assert!(!kept.contains("previous_response_id"));
+        for tools in [
+            r#"[{"type":"mcp","authorization":"s"}]"#,
+            r#"[{"type":"mcp","type":"mcp","authorization":"s"}]"#,
+            r#"[{"type":"function","type":"mcp","authorization":"s"}]"#,
+            r#"[{"type":"mcp","type":"function","authorization":"s"}]"#,
+            r#"[{"type":"m\u0063p","authorization":"s"}]"#,
+            "[7]",
+            "{}",
+        ] {
+            let body = format!(r#"{{"input":"a","tools":{tools}}}"#);
+            assert_eq!(stored(&body), None, "{tools}");
+        }
+        let twice = r#"{"input":"a","tools":[{"type":"mcp","authorization":"s"}],"tools":[]}"#;
+        assert_eq!(stored(twice), None);
+    }
 }

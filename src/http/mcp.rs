@@ -11,8 +11,8 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Collected, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -84,7 +84,11 @@ fn is_plain_refusal(response: &Response) -> bool {
 
 /// The same refusal as an error of the API.
 async fn refusal(response: Response) -> ApiError {
-    let status = response.status();
+    // The media type is that of JSON: what is refused so is the content.
+    let status = match response.status() {
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => StatusCode::BAD_REQUEST,
+        status => status,
+    };
     // A short one, as the transport writes it.
     let text = response.into_body().collect().await;
     let text = text.map(Collected::to_bytes).unwrap_or_default();

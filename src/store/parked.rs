@@ -11,10 +11,11 @@ use super::usage::Room;
 use super::{Store, StoreError, retrying};
 use crate::ids::{Owner, RunId, SessionId};
 
-/// Whether a run has not failed, and no process runs it but this one, which is `$1`.
+/// Whether a run has not failed, and no process runs it but this one, which is `$1`. A 409 is of a session that was busy: the
+/// turn is still there.
 macro_rules! can_go_on {
     () => {
-        "coalesce(r.http_status, 200) < 400
+        "(coalesce(r.http_status, 200) < 400 OR r.http_status = 409)
             AND (r.status <> 'running' OR r.replica = $1 OR NOT is_alive_1(r.replica))"
     };
 }

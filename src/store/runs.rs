@@ -162,7 +162,7 @@ impl Store {
                 CASE WHEN status = 'running' AND replica = $3 THEN 'running'
                      WHEN status = 'running' AND is_alive_1(replica) THEN 'elsewhere'
                      WHEN status = 'running' THEN 'interrupted' ELSE status END,
-                coalesce(http_status, 200) < 400 AND EXISTS (SELECT 1 FROM parked_turns t JOIN sessions s ON s.num = t.session
+                (coalesce(http_status, 200) < 400 OR http_status = 409) AND EXISTS (SELECT 1 FROM parked_turns t JOIN sessions s ON s.num = t.session
                     WHERE t.run_id = runs.id AND s.owner = runs.owner)
             FROM runs WHERE id = $1 AND owner = $2";
         let mut tx = self.read(owner, StatementSize::Small).await?;

@@ -7,11 +7,12 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::support::app::TestApp;
-use crate::support::ask::{ask, with};
+use crate::support::ask::{ask, ask_with, with};
 use crate::support::eventually;
-use crate::support::script::text;
+use crate::support::script::{calls, text};
 use crate::support::server::Gate;
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::webhook::{self, Webhook};
 
 const ALICE: &str = "alice-alice-alice";
 const BOB: &str = "bob-bob-bob-bob-bob";
@@ -171,4 +172,46 @@ async fn a_server_without_keys_goes_on_without_and_ends_only_when_it_is_told_to(
     assert_eq!(app.post_chat(ask("x")).await.content(), "x");
     app.terminate().await;
     assert!(app.wait_exit().await.success());
+}
+
+#[tokio::test]
+async fn a_run_whose_key_was_removed_while_it_waited_does_not_go_on() {
+    let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("Done.")]).await;
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let operator = key("bob", BOB, "operator = true");
+    let rule = "[[permissions]]\ntool = \"t\"\neffect = \"ask\"\n";
+    let keys = format!("{rule}{}{operator}", key("alice", ALICE, ""));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let mut app = builder.toml(&keys).start().await;
+    let (alice, bob) = (app.client().key(ALICE), app.client().key(BOB));
+    let body = with(ask_with("Go", ["t"]), "agent", json!({"background": true}));
+    let run = alice.post_chat(body).await.json()["id"].clone();
+    let path = format!("/v1/chat/completions/{}", run.as_str().unwrap());
+    let approval = eventually("a question", || async {
+        let list = bob.get("/v1/agent/approvals").await.json();
+        list["data"].get(0).cloned()
+    })
+    .await;
+    rewrite(&mut app, &operator);
+    reload(&app, READ).await;
+    let id = approval["approval_id"].as_str().unwrap();
+    let decision = json!({"decision": "approve"});
+    let path_of_decision = format!("/v1/agent/approvals/{id}");
+    let decided = bob.post(&path_of_decision, &decision).await;
+    assert_eq!(decided.status, 200, "{}", decided.text());
+    eventually("the end of the run", || async {
+        let told = "the API key of a run that waited was removed";
+        app.logs().contains(told).then_some(())
+    })
+    .await;
+    // The key comes back, and its run has ended.
+    rewrite(&mut app, &format!("{}{operator}", key("alice", ALICE, "")));
+    reload(&app, READ).await;
+    let answer = eventually("the answer", || async {
+        let answer = alice.get(&path).await;
+        (answer.status != 202).then_some(answer)
+    })
+    .await;
+    answer.assert_error(403, Some("key_removed"));
+    assert!(hook.calls().is_empty());
 }

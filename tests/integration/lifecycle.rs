@@ -233,8 +233,8 @@ async fn it_serves_and_stops_however_little_it_logs() {
     assert_eq!(app.wait_exit().await.code(), Some(0));
     assert_eq!(
         app.logs().lines().count(),
-        1,
-        "the ready line and nothing else"
+        2,
+        "the addresses of the API and of the console, and nothing else"
     );
 }
 

@@ -49,8 +49,8 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [8909, 15, 10, 7]),
-    ("app", [816, 7, 0, 3]),
+    ("agent", [8912, 15, 10, 7]),
+    ("app", [819, 7, 0, 3]),
     ("approvals", [280, 2, 4, 1]),
     ("blobs", [1108, 11, 5, 10]),
     ("chat", [3671, 14, 2, 3]),
@@ -60,7 +60,7 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("demo", [1077, 5, 2, 5]),
     ("health", [60, 0, 0, 0]),
     ("hooks", [1342, 1, 0, 1]),
-    ("http", [11929, 37, 15, 17]),
+    ("http", [11964, 37, 15, 17]),
     ("ids", [431, 3, 5, 0]),
     ("launch", [528, 2, 1, 2]),
     ("lib", [37, 0, 0, 0]),

@@ -14,6 +14,18 @@ impl ApiError {
             .find(|label| label.as_str() == code)
     }
 
+    /// 403 for a run that goes on by itself and whose API key does not exist any more.
+    pub(in crate::http) fn key_was_removed() -> Self {
+        let message =
+            "the API key of this run was removed while it waited for a decision; it does not go on";
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "permission_error",
+            Some("key_removed"),
+            message,
+        )
+    }
+
     /// 401 for a missing or wrong API key.
     pub fn unauthorized() -> Self {
         let message = "the API key is missing or wrong; send it as authorization: Bearer KEY";

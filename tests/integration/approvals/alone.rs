@@ -5,6 +5,8 @@ use super::{
     go_on, hook, json, pay, question, server, start, statuses, text, user, with,
 };
 use crate::support::eventually;
+use crate::support::server::Gate;
+use crate::support::webhook::{self, Webhook};
 #[cfg(feature = "otlp")]
 use crate::traces::collector::{Collector, Span, named};
 
@@ -305,6 +307,49 @@ async fn a_run_that_waits_can_be_deleted() {
     approve(app.client(), &approval).await;
     assert_eq!(app.post_chat(go_on()).await.content(), "Hello.");
     assert_eq!(hook.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_finds_its_session_busy_goes_on_later() {
+    let script = [calls([charge(5)]), text("Paid.")];
+    let (upstream, hook) = (
+        ScriptedUpstream::start(script).await,
+        Webhook::start().await,
+    );
+    let gate = Gate::new();
+    let hook = hook.on("charge", webhook::text("charged"));
+    let hook = hook.on("slow", webhook::text("done").gated(&gate));
+    let app = server(&upstream, &hook, "session_wait_ms = 1500")
+        .start()
+        .await;
+    let id = app.post_chat(in_background()).await.json()["id"].clone();
+    let approval = waiting(app.client(), &id).await.remove(0);
+    let client = app.client();
+    let body = json!({"session_id": approval["session_id"]});
+    let holds_the_session = client.post("/v1/agent/tools/slow/call", &body);
+    let decides = async {
+        hook.called(1).await;
+        approve(client, &approval).await;
+        // The attempt begins beside the call, and fails.
+        for running in ["loopwright_runs 2\n", "loopwright_runs 1\n"] {
+            eventually(running, || async {
+                let metrics = client.get("/metrics").await.text();
+                metrics.contains(running).then_some(())
+            })
+            .await;
+        }
+        assert_eq!(client.get(&path(&id)).await.status, 202);
+        gate.open();
+    };
+    let (held, ()) = tokio::join!(holds_the_session, decides);
+    assert_eq!(held.status, 200, "{}", held.text());
+    let answer = eventually("the answer", || async {
+        let answer = client.get(&path(&id)).await;
+        (answer.status == 200).then_some(answer)
+    })
+    .await;
+    assert_eq!(answer.content(), "Paid.");
+    assert_eq!(hook.names(), ["slow", "charge"]);
 }
 
 #[cfg(feature = "postgres")]
