@@ -68,9 +68,9 @@ pub enum ReplicaError {
          `cluster_url` of its own"
     )]
     Refused,
-    /// Its answer is not signed.
-    #[error("it does not prove that it has the cluster key; its answer is not used")]
-    Unproven,
+    /// Its answer, which has this status, is not signed.
+    #[error("its answer ({0}) does not prove that it has the cluster key, and is not used")]
+    Unproven(StatusCode),
     /// It says nothing.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
@@ -180,7 +180,7 @@ impl Cluster {
             .key
             .take_signature(&signed, status, answer.headers_mut())
         {
-            return Err(ReplicaError::Unproven);
+            return Err(ReplicaError::Unproven(status));
         }
         let failed = |error: ClientError| io::Error::other(error);
         Ok(answer.map(|body| body.map(move |data| data.map_err(failed)).boxed()))

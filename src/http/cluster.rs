@@ -286,6 +286,8 @@ async fn ask(
 fn client_response(state: &AppState, answer: http::Response<ReplicaBody>) -> Response {
     let (mut parts, body) = answer.into_parts();
     strip_hop_by_hop(&mut parts.headers);
+    // The client gets that of its own request.
+    parts.headers.remove(REQUEST_ID);
     let replica = parts.headers.remove(REPLICA);
     let silence = state.settings.keep_alive.saturating_mul(2) + SILENCE;
     let stopping = state.stopping.clone();

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use http::Request;
 use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -32,8 +32,9 @@ use self::response_body::ResponseBody;
 use self::write_timeout::WriteTimeout;
 use super::AppState;
 use super::edge::refused::LOG_INTERVAL;
-use super::edge::{RequestPermit, RequestRecord};
+use super::edge::{REQUEST_ID, RequestPermit, RequestRecord};
 use super::settings::Settings;
+use crate::ids::RequestId;
 use crate::polling::Repolling;
 use crate::runs::ConnectionRun;
 
@@ -370,6 +371,12 @@ async fn answer(
         Ok(response) => response,
         Err(never) => match never {},
     };
+    // By its id a response differs from a refusal of the HTTP library.
+    if !response.headers().contains_key(REQUEST_ID)
+        && let Ok(id) = HeaderValue::from_str(RequestId::fresh().as_str())
+    {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
     let permit = response.extensions_mut().remove::<RequestPermit>();
     if permit.is_none() {
         in_progress.answers_stranger();

@@ -133,6 +133,8 @@ async fn a_stream_that_is_cut_at_one_replica_goes_on_at_the_other() {
     assert_eq!(shown.json()["round"], 1, "{}", shown.text());
     let rest = second.client().events(&run, seen.len()).await.unwrap();
     assert_eq!(rest.headers()[REPLICA], "first");
+    let past = format!("{}/events?after=1000", path(&run));
+    second.get(&past).await.assert_error(400, None);
     gate.open();
     let (rest, _) = rest.collect_with_problems().await;
     assert_eq!(rest.numbers()[0], seen.len() + 1);
