@@ -176,8 +176,8 @@ pub struct ServeFlags {
     /// JSON file with MCP servers: the `mcpServers` that every MCP client has
     #[arg(long, value_name = "PATH")]
     pub mcp_config: Option<String>,
-    /// Whether server-side tools may run: auto or deny [default: auto]
-    #[arg(long, value_name = "auto|deny")]
+    /// Whether server-side tools may run, where no rule decides: auto, ask (a person decides) or deny [default: auto]
+    #[arg(long, value_name = "auto|ask|deny")]
     pub agent_permission: Option<String>,
     /// Most rounds of server-side tools in one turn; 0 switches them off [default: 256]
     #[arg(long, value_name = "N")]

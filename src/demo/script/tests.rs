@@ -159,7 +159,7 @@ fn code_is_filled_with_the_results_that_are_objects() {
         },
     );
     assert!(
-        said.contains("drawn; handed to the user:\n- temperatures.png (image/png)\n\n("),
+        said.contains("drawn:\n  - temperatures.png (image/png)\n\n("),
         "{said}"
     );
     let average = answer("What is the average of them?", |call| {
