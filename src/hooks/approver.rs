@@ -7,7 +7,7 @@ use super::client::ToolUse;
 use super::digest::arguments_sha256;
 use super::event::HookEvent;
 use super::record::HookedTurn;
-use super::service::{self, HookService, HookSetupError};
+use super::service::{HookService, HookSetupError};
 use super::settings::HookServiceSettings;
 use super::{HookMeter, OnFailure};
 use crate::net::CaCertificates;
@@ -29,8 +29,7 @@ impl Approver {
         certificates: &CaCertificates,
         meter: &Arc<dyn HookMeter>,
     ) -> Result<Self, HookSetupError> {
-        let client = service::client(settings.url.scheme() == "https", certificates)?;
-        HookService::new("approver".into(), &client, settings, meter).map(Self)
+        HookService::alone("approver", settings, certificates, meter).map(Self)
     }
 
     /// Asks about a call that needs a permission. If the approver fails, a person decides, or the call is denied, as

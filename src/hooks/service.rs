@@ -128,6 +128,17 @@ pub(super) fn client(
 }
 
 impl HookService {
+    /// The service of these settings, with a client of its own.
+    pub(super) fn alone(
+        name: &str,
+        settings: &HookServiceSettings,
+        certificates: &CaCertificates,
+        meter: &Arc<dyn HookMeter>,
+    ) -> Result<Self, HookSetupError> {
+        let client = client(settings.url.scheme() == "https", certificates)?;
+        Self::new(name.into(), &client, settings, meter)
+    }
+
     /// The service of these settings.
     pub(super) fn new(
         name: Arc<str>,

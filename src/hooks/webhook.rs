@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::HookMeter;
-use super::service::{self, HookFailure, HookService, HookSetupError};
+use super::service::{HookFailure, HookService, HookSetupError};
 use super::settings::HookServiceSettings;
 use crate::ids::{ApprovalId, Owner, SessionId, WorkspaceId};
 use crate::net::CaCertificates;
@@ -60,8 +60,7 @@ impl ApprovalWebhook {
         certificates: &CaCertificates,
         meter: &Arc<dyn HookMeter>,
     ) -> Result<Self, HookSetupError> {
-        let client = service::client(settings.url.scheme() == "https", certificates)?;
-        HookService::new("approval_webhook".into(), &client, settings, meter).map(Self)
+        HookService::alone("approval_webhook", settings, certificates, meter).map(Self)
     }
 
     /// Tells the webhook once. Its answer counts by its status alone.
