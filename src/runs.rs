@@ -87,6 +87,8 @@ pub struct RunStart {
 pub enum Work {
     /// A turn.
     Turn(Box<TurnRequest>),
+    /// A turn that was kept, which is taken on to end as cancelled.
+    Ending(Box<TurnRequest>),
     /// A call outside of a turn.
     Call(Box<CheckedCall>),
 }
@@ -107,7 +109,7 @@ impl Work {
     /// The session that it names, if what is done is stored there.
     fn session_id(&self) -> Option<&SessionId> {
         match self {
-            Self::Turn(turn) => {
+            Self::Turn(turn) | Self::Ending(turn) => {
                 let session = turn.options.session_id.as_ref();
                 session.filter(|_| !turn.options.ephemeral)
             }

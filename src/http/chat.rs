@@ -1,6 +1,5 @@
 //! `POST /v1/chat/completions`: passes the request through or runs a turn.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Extension, Request, State};
@@ -11,10 +10,9 @@ use http::header::CONTENT_ENCODING;
 use super::dialect::Reply;
 use super::error::ApiError;
 use super::turn::{Delivery, TurnHead};
-use super::{AppState, body, forward, idempotency, turn};
+use super::{AppState, body, forward, turn};
 use crate::chat::decode::{ChatTurn, Decision, decode};
 use crate::ids::{Owner, RequestId};
-use crate::runs::ConnectionRun;
 
 /// The header by which the official SDKs are recognised.
 pub(super) const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
@@ -40,9 +38,7 @@ pub(super) async fn answer(
     let TurnHead {
         owner,
         request_id,
-        began,
-        run,
-        origin,
+        start,
     } = asked;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
@@ -80,18 +76,6 @@ pub(super) async fn answer(
         options: reply,
         official_sdk,
     };
-    let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
-    // The server gives every request that of its connection.
-    let connection = head.extensions.get::<ConnectionRun>().cloned();
-    let delivery = Delivery {
-        headers: &head.headers,
-        run,
-        origin,
-        began,
-        continuation: turn::continuation(&turn.options, key.is_some(), origin, &head, &body),
-        key,
-        connection: connection.unwrap_or_default(),
-        memory: Arc::new(body.into_kept()),
-    };
+    let delivery = Delivery::new(start, &turn.options, &head, body)?;
     turn::answer(state, turn, reply, delivery).await
 }

@@ -23,7 +23,7 @@ use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::reads::{self, ReadAnswer, taking_apart};
 use super::stream::KEEP_ALIVE;
-use super::{AppState, body, turn};
+use super::{AppState, body, continuation, turn};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::request::{
     RequestError, body_member, body_object, listed, one_of, refuse_unknown,
@@ -61,8 +61,7 @@ pub(super) async fn show(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     if let Some(status) = state.runs.status(&owner, &id) {
-        let approvals = approvals::of_run(&state, &owner, &status).await?;
-        return Ok(still_running(&status, approvals));
+        return waiting_or_running(&state, &owner, &status).await;
     }
     let found = look_up(&state, &owner, &id).await?;
     match found.state {
@@ -75,13 +74,21 @@ pub(super) async fn show(
         }
         RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
         RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
-            let status = found.into();
-            let approvals = approvals::of_run(&state, &owner, &status).await?;
-            Ok(still_running(&status, approvals))
+            waiting_or_running(&state, &owner, &found.into()).await
         }
         // It started in between.
         RunRecordState::Running => Err(not_found()),
     }
+}
+
+/// The answer for a run that has not ended, with the calls that wait.
+async fn waiting_or_running(
+    state: &AppState,
+    owner: &Owner,
+    status: &RunStatus,
+) -> Result<Response, ApiError> {
+    let (approvals, memory) = approvals::of_run(state, owner, status).await?;
+    Ok(reads::counted(still_running(status, approvals), memory))
 }
 
 /// The answer of a run as a completion, also where its request was one of another dialect.
@@ -215,7 +222,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     let mode = cancel_mode(&state, &owner, request).await?;
-    match state.runs.cancel(&owner, &id, mode) {
+    match continuation::cancel(&state, &owner, &id, mode).await? {
         true => Ok(cancelling(&id)),
         false => match look_up(&state, &owner, &id).await?.state {
             RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
@@ -237,12 +244,20 @@ pub(super) async fn cancel_session(
     let missing = || ApiError::from(StoreError::NotFound);
     let id = SessionId::parse(&id).map_err(|_| missing())?;
     let mode = cancel_mode(&state, &owner, request).await?;
-    if let Some(run) = state.runs.of_session(&owner, &id)
-        && state.runs.cancel(&owner, &run, mode)
+    let store = &state.sessions.store;
+    let run = match state.runs.of_session(&owner, &id) {
+        Some(run) => Some(run),
+        // That of a turn that waits has asked last.
+        None => {
+            let asked = store.approvals(&owner, &id).await?;
+            asked.last().map(|approval| approval.question.run.clone())
+        }
+    };
+    if let Some(run) = run
+        && continuation::cancel(&state, &owner, &run, mode).await?
     {
         return Ok(cancelling(&run));
     }
-    let store = &state.sessions.store;
     if store.replica_of_session(&owner, &id).await?.is_some() {
         return Err(ApiError::replica_unreachable());
     }
@@ -260,6 +275,7 @@ pub(super) async fn delete(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     refuse_elsewhere(&state, &owner, &id).await?;
+    continuation::cancel(&state, &owner, &id, CancelMode::Abort).await?;
     if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
     }

@@ -1,5 +1,5 @@
-//! Runs that go on by themselves once all is decided that their turns wait for. The request with which one does is stored
-//! with its turn: without messages, as the session has them, and without credentials.
+//! Runs that go on by themselves once all is decided that their turns wait for, or end before. The request with which one does
+//! is stored with its turn: without messages, as the session has them, and without credentials.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use serde_json::value::RawValue;
 
 use super::chat::STAINLESS;
 use super::error::ApiError;
-use super::turn::{RunOrigin, SESSION_ID, TurnHead};
+use super::turn::{RunOrigin, SESSION_ID, TurnHead, TurnStart};
 use super::{AppState, chat, responses};
 use crate::agent::turn::stored_request;
 use crate::chat::decode::PROGRESS_HEADER;
 use crate::ids::{Owner, RequestId, RunId};
 use crate::openai::raw::RawObject;
-use crate::runs::{RunAnswer, WaitingRun};
+use crate::runs::{CancelMode, RunAnswer, WaitingRun};
 use crate::traces::TRACEPARENT;
 
 /// The path of responses. All other requests that are stored are of chat completions.
@@ -112,7 +112,7 @@ pub async fn watch(state: AppState) {
         match state.sessions.store.decided_runs(RUNS_OF_LOOK).await {
             Ok(decided) => {
                 for (owner, run) in decided {
-                    if let Err(error) = go_on(&state, &owner, &run).await {
+                    if let Err(error) = go_on(&state, &owner, &run, RunOrigin::ByItself).await {
                         tracing::error!(status = %error.status(), "a run that waited cannot go on");
                     }
                 }
@@ -123,17 +123,41 @@ pub async fn watch(state: AppState) {
     }
 }
 
-/// Starts a run again that waited. An error that another attempt would have as well becomes its answer.
-async fn go_on(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
+/// Cancels a run that runs here, or waits for decisions; says whether it did. One that waits has ended then.
+pub(super) async fn cancel(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunId,
+    mode: CancelMode,
+) -> Result<bool, ApiError> {
+    if state.runs.cancel(owner, run, mode) {
+        return Ok(true);
+    }
+    let waited = go_on(state, owner, run, RunOrigin::Cancelled).await?;
+    if waited {
+        let _ended_or_stuck = state.runs.wait_for(owner, run).await;
+    }
+    Ok(waited)
+}
+
+/// Starts a run again that waited; says whether it did. An error that another attempt would have as well becomes its answer.
+async fn go_on(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunId,
+    origin: RunOrigin,
+) -> Result<bool, ApiError> {
     let Some(waiting) = state.runs.take_waiting(owner, run).await? else {
-        return Ok(());
+        return Ok(false);
     };
     let head = TurnHead {
         owner: owner.clone(),
         request_id: RequestId::fresh(),
-        began: Instant::now(),
-        run: run.clone(),
-        origin: RunOrigin::ByItself,
+        start: TurnStart {
+            began: Instant::now(),
+            run: run.clone(),
+            origin,
+        },
     };
     let request = request_of(&waiting);
     let started = match request {
@@ -152,7 +176,7 @@ async fn go_on(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiEr
         None => Err(ApiError::internal()),
     };
     let Err(error) = started else {
-        return Ok(());
+        return Ok(true);
     };
     let is_passing = [
         StatusCode::TOO_MANY_REQUESTS,
@@ -170,7 +194,8 @@ async fn go_on(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiEr
         ..RunAnswer::default()
     };
     let store = &state.sessions.store;
-    Ok(store.end_run(run, owner, answer).await?)
+    store.end_run(run, owner, answer).await?;
+    Ok(true)
 }
 
 /// The request of a run that waits, in the session of its turn.

@@ -31,10 +31,9 @@ use super::body::HeldBody;
 use super::dialect::Reply;
 use super::error::{ApiError, unknown_call};
 use super::turn::{Delivery, TurnHead};
-use super::{AppState, body, idempotency, turn};
+use super::{AppState, body, turn};
 use crate::ids::{Owner, RequestId};
 use crate::responses::decode::{RequestHead, ResponseTurn, decode};
-use crate::runs::ConnectionRun;
 
 /// Marks a number of tokens that was not counted by the model server.
 const ESTIMATED: HeaderName = HeaderName::from_static("x-loopwright-estimated");
@@ -69,9 +68,7 @@ pub(super) async fn answer(
     let TurnHead {
         owner,
         request_id,
-        began,
-        run,
-        origin,
+        start,
     } = asked;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
@@ -90,7 +87,7 @@ pub(super) async fn answer(
     if turn.options.keep
         && let Some(digest) = retry::digest(&owner, &head.headers, &body)
     {
-        state.retried.insert(&owner, digest, run.clone());
+        state.retried.insert(&owner, digest, start.run.clone());
     }
     if turn.options.session_id.is_none() {
         // With a session, the turn looks into its history.
@@ -100,19 +97,7 @@ pub(super) async fn answer(
             }
         }
     }
-    let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
-    // The server gives every request that of its connection.
-    let connection = head.extensions.get::<ConnectionRun>().cloned();
-    let delivery = Delivery {
-        headers: &head.headers,
-        run,
-        origin,
-        began,
-        continuation: turn::continuation(&turn.options, key.is_some(), origin, &head, &body),
-        key,
-        connection: connection.unwrap_or_default(),
-        memory: Arc::new(body.into_kept()),
-    };
+    let delivery = Delivery::new(start, &turn.options, &head, body)?;
     let reply = Reply::Responses(Arc::new(options));
     turn::answer(state, *turn, reply, delivery).await
 }

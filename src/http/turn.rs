@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
+use super::body::HeldBody;
 use super::dialect::{AnswerContext, Reply};
 use super::edge::Served;
 use super::error::{ApiError, Cause};
@@ -26,7 +27,7 @@ use crate::chat::decode::PROGRESS_HEADER;
 use crate::ids::{Owner, RequestId, RunId, SessionId, fresh_traceparent};
 use crate::quota::{FairPermit, ReservedMemory};
 use crate::runs::{
-    Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
+    Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart, Work,
 };
 use crate::traces::{TRACEPARENT, TRACESTATE};
 use crate::upstream::headers::strip_headers;
@@ -121,6 +122,15 @@ pub(super) enum RunOrigin {
     Repeated,
     /// It waited, and goes on by itself.
     ByItself,
+    /// It waited, and is cancelled.
+    Cancelled,
+}
+
+impl RunOrigin {
+    /// Whether no client gets the answer of the request.
+    fn is_alone(self) -> bool {
+        matches!(self, Self::ByItself | Self::Cancelled)
+    }
 }
 
 /// What is known of a turn before its request is read.
@@ -128,6 +138,12 @@ pub(super) enum RunOrigin {
 pub(super) struct TurnHead {
     pub(super) owner: Owner,
     pub(super) request_id: RequestId,
+    pub(super) start: TurnStart,
+}
+
+/// The run of a turn, and how it comes about.
+#[derive(Debug)]
+pub(super) struct TurnStart {
     /// When the request came.
     pub(super) began: Instant,
     /// The id of the run.
@@ -141,9 +157,11 @@ impl TurnHead {
         Self {
             owner,
             request_id,
-            began,
-            run: RunId::fresh(),
-            origin: RunOrigin::Request,
+            start: TurnStart {
+                began,
+                run: RunId::fresh(),
+                origin: RunOrigin::Request,
+            },
         }
     }
 }
@@ -152,25 +170,45 @@ impl TurnHead {
 #[derive(Debug)]
 pub(super) struct Delivery<'a> {
     /// The headers of the request.
-    pub(super) headers: &'a HeaderMap,
-    /// The id of the run.
-    pub(super) run: RunId,
-    /// How the run comes about.
-    pub(super) origin: RunOrigin,
+    headers: &'a HeaderMap,
+    start: TurnStart,
     /// The request with which the run goes on by itself, if it waits for decisions.
-    pub(super) continuation: Option<Arc<str>>,
-    /// When the request came.
-    pub(super) began: Instant,
+    continuation: Option<Arc<str>>,
     /// The key under which the request may be sent again.
-    pub(super) key: Option<IdempotencyKey>,
+    key: Option<IdempotencyKey>,
     /// The connection that the answer goes to.
-    pub(super) connection: ConnectionRun,
+    connection: ConnectionRun,
     /// The memory of what the turn keeps of the request's body.
-    pub(super) memory: Arc<ReservedMemory>,
+    memory: Arc<ReservedMemory>,
+}
+
+impl<'a> Delivery<'a> {
+    /// That of a request with these options.
+    ///
+    /// # Errors
+    /// When its idempotency key cannot be used.
+    pub(super) fn new(
+        start: TurnStart,
+        options: &Options,
+        head: &'a Parts,
+        body: HeldBody,
+    ) -> Result<Self, ApiError> {
+        let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
+        // The server gives every request that of its connection.
+        let connection = head.extensions.get::<ConnectionRun>().cloned();
+        Ok(Self {
+            headers: &head.headers,
+            continuation: continuation(options, key.is_some(), start.origin, head, &body),
+            start,
+            key,
+            connection: connection.unwrap_or_default(),
+            memory: Arc::new(body.into_kept()),
+        })
+    }
 }
 
 /// The request with which a run goes on by itself, if it has a record from its start.
-pub(super) fn continuation(
+fn continuation(
     options: &Options,
     has_key: bool,
     origin: RunOrigin,
@@ -200,7 +238,7 @@ pub(super) async fn answer(
     mut delivery: Delivery<'_>,
 ) -> Result<Response, ApiError> {
     set_forwarded_headers(state, &mut request.caller, delivery.headers);
-    if delivery.origin == RunOrigin::ByItself {
+    if delivery.start.origin.is_alone() {
         link_first_span(state, &mut request.caller, delivery.headers);
     }
     let owner = request.caller.owner.clone();
@@ -208,8 +246,8 @@ pub(super) async fn answer(
     if let Some(key) = &mut delivery.key {
         key.in_memory = request.options.ephemeral;
     }
-    let (id, origin) = (delivery.run.clone(), delivery.origin);
-    let background = request.options.background || origin == RunOrigin::ByItself;
+    let (id, origin) = (delivery.start.run.clone(), delivery.start.origin);
+    let background = request.options.background || origin.is_alone();
     let start = run_start(state, &request, &reply, &delivery)?;
     let session_id = start.session_id.clone();
     let prepared = state.runs.prepare(&owner, start);
@@ -231,9 +269,13 @@ pub(super) async fn answer(
             Attached::Waiting { run, session } => {
                 drop(prepared);
                 go_on_in(&mut request, session);
-                let delivery = Delivery {
+                let start = TurnStart {
                     run,
                     origin: RunOrigin::Repeated,
+                    ..delivery.start
+                };
+                let delivery = Delivery {
+                    start,
                     key: None,
                     ..delivery
                 };
@@ -250,14 +292,18 @@ pub(super) async fn answer(
     let session = session_id
         .filter(|_| is_named)
         .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
-    let reader = prepared.launch(request.into(), &delivery.connection);
+    let work = match origin {
+        RunOrigin::Cancelled => Work::Ending(Box::new(request)),
+        RunOrigin::Request | RunOrigin::Repeated | RunOrigin::ByItself => request.into(),
+    };
+    let reader = prepared.launch(work, &delivery.connection);
     let streamed = reply.is_streamed();
-    let mut response = if streamed && origin != RunOrigin::ByItself {
-        stream_of(state, reader, delivery.began).await
+    let mut response = if streamed && !origin.is_alone() {
+        stream_of(state, reader, delivery.start.began).await
     } else if background {
         reply.accepted(&reader.status())
     } else {
-        whole_of(reader, delivery.began).await
+        whole_of(reader, delivery.start.began).await
     };
     response.extensions_mut().insert(served);
     let headers = response.headers_mut();
@@ -277,12 +323,12 @@ fn run_start(
     reply: &Reply,
     delivery: &Delivery<'_>,
 ) -> Result<RunStart, ApiError> {
-    let (id, key, options) = (&delivery.run, &delivery.key, &request.options);
-    let goes_on = delivery.origin != RunOrigin::Request;
+    let (id, key, options) = (&delivery.start.run, &delivery.key, &request.options);
+    let goes_on = delivery.start.origin != RunOrigin::Request;
     let finish = goes_on || finishes(options, key.is_some());
     let context = AnswerContext {
         metrics: state.metrics.clone(),
-        began: delivery.began,
+        began: delivery.start.began,
         has_key: goes_on || key.is_some(),
         goes_on,
     };

@@ -44,9 +44,25 @@ pub(super) async fn run(
         return;
     }
     let driven = async {
-        match work {
-            Work::Turn(turn) => drive(&runs, &state, turn, &mut encode, &mut page).await,
-            Work::Call(call) => Box::pin(call_tool(&runs, &state, *call, &mut encode)).await,
+        let (turn, ends) = match work {
+            Work::Turn(turn) => (turn, false),
+            Work::Ending(turn) => (turn, true),
+            Work::Call(call) => {
+                return Box::pin(call_tool(&runs, &state, *call, &mut encode)).await;
+            }
+        };
+        match open(&runs, &state, turn).await {
+            Ok(run) => {
+                if ends {
+                    state.control.abort(AbortReason::Requested);
+                }
+                // Entered once for all events of a poll.
+                let span = run.span().clone();
+                follow(&runs, &state, run, &mut encode, &mut page)
+                    .instrument(span)
+                    .await
+            }
+            Err(report) => encode(*report, page.buffer()),
         }
     };
     let answer = match AssertUnwindSafe(driven).catch_unwind().await {
@@ -81,27 +97,20 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-async fn drive(
+/// Opens the conversation of a turn, or says why it cannot begin.
+async fn open(
     runs: &Runs,
     state: &RunState,
     turn: Box<TurnRequest>,
-    encode: &mut Encode,
-    page: &mut Page,
-) -> Option<RunAnswer> {
+) -> Result<Box<Run>, Box<RunReport>> {
     let started = tokio::select! {
         biased;
-        started = Box::pin(runs.0.agent.run(*turn, state.control.clone())) => started.map(Box::new),
-        () = state.control.aborted() => return encode(never_started(state), page.buffer()),
+        started = Box::pin(runs.0.agent.run(*turn, state.control.clone())) => started,
+        () = state.control.aborted() => return Err(Box::new(never_started(state))),
     };
     match started {
-        Ok(run) => {
-            // Entered once for all events of a poll.
-            let span = run.span().clone();
-            follow(runs, state, run, encode, page)
-                .instrument(span)
-                .await
-        }
-        Err(error) => encode(RunReport::Failed(error.into()), page.buffer()),
+        Ok(run) => Ok(Box::new(run)),
+        Err(error) => Err(Box::new(RunReport::Failed(error.into()))),
     }
 }
 

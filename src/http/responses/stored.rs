@@ -6,13 +6,13 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::super::AppState;
 use super::super::answer::DeletedObject;
 use super::super::completions::{followed, refuse_elsewhere};
 use super::super::error::ApiError;
 use super::super::extract::{Order, OrderedQuery, Path, Query};
 use super::super::reads::{self, ReadAnswer};
 use super::super::turn;
+use super::super::{AppState, continuation};
 use super::history::response_of;
 use super::items::{ItemPage, SessionItems};
 use super::json_answer;
@@ -74,6 +74,7 @@ pub(in super::super) async fn delete(
     };
     let needed = needed.map_or(0, |head| head.bytes);
     let _memory = reads::reserve(&state, &owner, needed.saturating_mul(reads::TEXT_FACTOR)).await?;
+    continuation::cancel(&state, &owner, &id, CancelMode::Abort).await?;
     if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
     }
@@ -95,7 +96,7 @@ pub(in super::super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
-    if state.runs.cancel(&owner, &id, CancelMode::Abort)
+    if continuation::cancel(&state, &owner, &id, CancelMode::Abort).await?
         && let Ok(Some(answer)) = state.runs.wait_for(&owner, &id).await
     {
         let read = reads::answer_in_memory(&state, &owner, answer).await;

@@ -1,8 +1,8 @@
 //! Runs with a record from their start: they go on by themselves once all is decided.
 
 use super::{
-    Answer, Client, Method, ScriptedUpstream, Value, ask_with, asked, calls, charge, decided,
-    go_on, hook, json, pay, question, server, start, statuses, text, user, with,
+    Answer, Client, Method, ScriptedUpstream, Value, ask_with, asked, calls, charge, decide,
+    decided, hook, json, pay, question, server, start, statuses, text, user, with,
 };
 use crate::support::eventually;
 use crate::support::server::Gate;
@@ -303,10 +303,14 @@ async fn a_run_that_waits_can_be_deleted() {
         .await;
     assert_eq!(deleted.status, 200);
     assert_eq!(app.get(&path(&id)).await.status, 404);
-    // The turn is left to the next request of the session.
-    approve(app.client(), &approval).await;
-    assert_eq!(app.post_chat(go_on()).await.content(), "Hello.");
-    assert_eq!(hook.calls().len(), 1);
+    let list = app.get("/v1/agent/approvals").await.json();
+    assert_eq!(list["data"], json!([]));
+    // The session goes on without it.
+    let late = decide(app.client(), &approval, json!({"decision": "approve"})).await;
+    late.assert_error(409, Some("approval_decided"));
+    let say = with(pay(), "messages", json!([user("Hi")]));
+    assert_eq!(app.post_chat(say).await.content(), "Hello.");
+    assert!(hook.calls().is_empty());
 }
 
 #[tokio::test]
@@ -375,4 +379,71 @@ async fn another_replica_goes_on_with_the_run() {
     approve(second.client(), &approval).await;
     assert_eq!(ended(second.client(), &id).await.content(), "Paid.");
     assert_eq!(hook.names(), ["charge"]);
+}
+
+/// A run in the background that waits, and its approval.
+async fn waits(client: &Client, session: &str) -> (Value, Value) {
+    let body = with(in_background(), "session_id", json!(session));
+    let id = client.post_chat(body).await.json()["id"].clone();
+    let approval = waiting(client, &id).await.remove(0);
+    (id, approval)
+}
+
+#[tokio::test]
+async fn a_run_that_waits_can_be_cancelled() {
+    let upstream = ScriptedUpstream::answering(|request| match request.messages().len() {
+        1 => calls([charge(5)]),
+        _ => text("Hello."),
+    });
+    let (upstream, hook) = (upstream.await, hook().await);
+    let app = server(&upstream, &hook, "").start().await;
+    let client = app.client();
+    for (session, mode) in [("one", json!({})), ("two", json!({"mode": "after_round"}))] {
+        let (id, approval) = waits(client, session).await;
+        let cancel = match session {
+            "one" => format!("{}/cancel", path(&id)),
+            _ => format!("/v1/sessions/{session}/cancel"),
+        };
+        let answer = client.post(&cancel, &mode).await;
+        assert_eq!(answer.status, 202);
+        assert_eq!(answer.json()["id"], id);
+        let answer = client.get(&path(&id)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.completion()["agent"]["stop_reason"], "cancelled");
+        assert_eq!(statuses(&answer), ["charge cancelled"]);
+        let late = decide(client, &approval, json!({"decision": "approve"})).await;
+        late.assert_error(409, Some("approval_decided"));
+        let again = client.post(&cancel, &mode).await;
+        again.assert_error(409, Some("not_running"));
+        // The session goes on without it.
+        let say = with(pay(), "messages", json!([user("Hi")]));
+        let say = with(say, "session_id", json!(session));
+        assert_eq!(client.post_chat(say).await.content(), "Hello.");
+    }
+    let list = client.get("/v1/agent/approvals").await.json();
+    assert_eq!(list["data"], json!([]));
+    assert!(hook.calls().is_empty());
+}
+
+#[tokio::test]
+async fn a_response_that_waits_can_be_cancelled() {
+    let script = [calls([charge(5)]), text("Hello.")];
+    let (_upstream, hook, app) = start(script, "dispatch_tools = [\"*\"]").await;
+    let tools = json!([{"type": "function", "name": "charge", "parameters": {"type": "object"}}]);
+    let body = json!({"model": "m", "input": "Pay", "background": true, "tools": tools});
+    let id = app.client().post("/v1/responses", &body).await.json()["id"].clone();
+    let path = format!("/v1/responses/{}", id.as_str().unwrap());
+    eventually("a question", || async {
+        let list = app.get("/v1/agent/approvals").await.json();
+        list["data"].get(0).cloned()
+    })
+    .await;
+    let cancelled = app
+        .client()
+        .post(&format!("{path}/cancel"), &json!({}))
+        .await;
+    assert_eq!(cancelled.status, 200, "{}", cancelled.text());
+    assert_eq!(cancelled.json()["status"], "cancelled");
+    assert_eq!(app.get(&path).await.json()["status"], "cancelled");
+    assert!(hook.calls().is_empty());
 }
