@@ -42,7 +42,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_util::task::TaskTracker;
 
 use crate::hooks::Hooks;
-use crate::ids::{Owner, RunId};
+use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
 use crate::redact::Redactor;
 use crate::rules::{Level, RuleRef};
@@ -227,9 +227,10 @@ impl Agent {
         }
     }
 
-    /// A person has decided about a call: the log says so, and turns that wait look whether it is theirs.
-    pub fn decided(&self, by: &Owner, approval: &Approval) {
-        approvals::audit(by, approval);
+    /// A person has decided about a call: the log says so, and turns that wait look whether it is theirs. The call of a turn
+    /// that is not stored has no session.
+    pub fn decided(&self, by: &Owner, approval: &Approval, session: Option<&SessionId>) {
+        approvals::audit(by, approval, session);
         self.parts.metrics.person_decided(approvals::word(approval));
         self.look_again();
     }

@@ -18,7 +18,7 @@ pub use crate::store::{
     Approval, ApprovalDecision, ApprovalEvent, ApprovalQuestion, ApprovalState, ApprovalVerdict,
     Attachment, Change, Decided, IdOrigin, Lease, Remember, Replaced, SessionHead, SessionSummary,
     StorageFull, StoreError, StoredMessage, StoredSession, TurnChange, UnstoredTurn, View,
-    WaitingTurn,
+    WaitingFilter, WaitingTurn,
 };
 
 /// How a request's messages relate to the stored history.

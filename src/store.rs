@@ -51,6 +51,7 @@ pub use self::announced::ApprovalEvent;
 pub use self::approval::{
     Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, ApprovalVerdict, Decided, Remember,
 };
+pub use self::approvals::WaitingFilter;
 pub use self::backup::{BackupCounts, BackupError, StoreBackup};
 pub use self::check::{check, check_directory};
 pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};

@@ -1,7 +1,7 @@
 //! The questions of a session, in the forms of the store and of the gate, and the sentence that tells of them.
 
 use super::event::WaitingCall;
-use crate::ids::{ApprovalId, Owner, RunId, shown};
+use crate::ids::{ApprovalId, Owner, RunId, SessionId, shown};
 use crate::openai::message::{Message, Role};
 use crate::session::{Approval, ApprovalQuestion, ApprovalState, Remember};
 use crate::tools::ToolSource;
@@ -86,14 +86,14 @@ pub(super) fn sentence(waiting: &[&WaitingCall]) -> Option<String> {
     (!waiting.is_empty()).then(|| format!("{SENTENCE}{tools}{IDS}{ids}"))
 }
 
-/// Writes who has decided about which call to the log.
-pub(super) fn audit(by: &Owner, approval: &Approval) {
+/// Writes who has decided about which call to the log. The call of a turn that is not stored has no session.
+pub(super) fn audit(by: &Owner, approval: &Approval, session: Option<&SessionId>) {
     let question = &approval.question;
     tracing::info!(
         target: "audit",
         by = by.name(),
         owner = approval.owner.name(),
-        session_id = approval.session.as_str(),
+        session_id = session.map(SessionId::as_str),
         tool = shown(&question.tool),
         tool_call_id = shown(&question.tool_call_id),
         approval_id = question.id.as_str(),

@@ -1,6 +1,7 @@
 //! Calls of turns that are not stored: a person can decide about them while their streams wait. They are known to this
 //! process alone, and as long as their turns run.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,7 +13,14 @@ use crate::session::{Approval, ApprovalDecision, ApprovalQuestion, ApprovalState
 
 /// The questions of all turns that are not stored.
 #[derive(Debug, Default)]
-pub struct UnstoredApprovals(Mutex<BTreeMap<ApprovalId, Approval>>);
+pub struct UnstoredApprovals(Mutex<BTreeMap<ApprovalId, UnstoredApproval>>);
+
+#[derive(Debug)]
+struct UnstoredApproval {
+    approval: Approval,
+    /// What the decision holds of what is scarce.
+    _held: Option<Box<dyn Any + Send + Sync>>,
+}
 
 /// Those of one turn. They end with it.
 #[derive(Debug)]
@@ -25,8 +33,9 @@ impl UnstoredApprovals {
     /// The calls of an owner that can be decided now, the oldest first; of all owners without one.
     pub fn waiting(&self, owner: Option<&Owner>) -> Vec<Approval> {
         let all = self.0.lock();
-        let mine = all.values().filter(|approval| is_of(approval, owner));
-        mine.map(current)
+        let all = all.values().map(|one| &one.approval);
+        all.filter(|approval| is_of(approval, owner))
+            .map(current)
             .filter(|approval| approval.state == ApprovalState::Waiting)
             .collect()
     }
@@ -34,21 +43,24 @@ impl UnstoredApprovals {
     /// The question with this id, if it belongs to the owner.
     pub fn find(&self, owner: Option<&Owner>, id: &ApprovalId) -> Option<Approval> {
         let all = self.0.lock();
-        let approval = all.get(id).filter(|approval| is_of(approval, owner))?;
-        Some(current(approval))
+        let approval = &all.get(id)?.approval;
+        is_of(approval, owner).then(|| current(approval))
     }
 
-    /// Decides once about a call, if it belongs to the owner.
+    /// Decides once about a call, if it belongs to the owner. What the decision holds is held until the turn ends.
     pub fn decide(
         &self,
         owner: Option<&Owner>,
         id: &ApprovalId,
         decision: &ApprovalDecision,
+        held: Box<dyn Any + Send + Sync>,
     ) -> Decided {
         let mut all = self.0.lock();
-        let Some(approval) = all.get_mut(id).filter(|approval| is_of(approval, owner)) else {
+        let found = all.get_mut(id);
+        let Some(found) = found.filter(|found| is_of(&found.approval, owner)) else {
             return Decided::NotFound;
         };
+        let approval = &mut found.approval;
         if current(approval).state != ApprovalState::Waiting {
             return Decided::Already;
         }
@@ -57,6 +69,7 @@ impl UnstoredApprovals {
         approval.edited = decision.verdict.edited().map(str::to_owned);
         approval.remember = decision.remember;
         approval.decided_at = Some(unix_seconds());
+        found._held = Some(held);
         Decided::Now(Box::new(approval.clone()))
     }
 }
@@ -86,7 +99,7 @@ impl UnstoredQuestions {
         let mut all = self.all.0.lock();
         for question in questions {
             let id = question.id.clone();
-            all.entry(id).or_insert_with(|| Approval {
+            let approval = || Approval {
                 owner: owner.clone(),
                 session: SessionId::fresh(),
                 question,
@@ -96,6 +109,10 @@ impl UnstoredQuestions {
                 edited: None,
                 remember: None,
                 decided_at: None,
+            };
+            all.entry(id).or_insert_with(|| UnstoredApproval {
+                approval: approval(),
+                _held: None,
             });
         }
     }
@@ -103,18 +120,16 @@ impl UnstoredQuestions {
     /// All of them, as they stand now.
     pub(super) fn all(&self) -> Vec<Approval> {
         let all = self.all.0.lock();
-        let mine = all
-            .values()
-            .filter(|approval| approval.question.run == self.run);
+        let all = all.values().map(|one| &one.approval);
+        let mine = all.filter(|approval| approval.question.run == self.run);
         mine.map(current).collect()
     }
 
     /// Nobody can decide any more about those that wait.
     pub(super) fn expire(&self) {
         let mut all = self.all.0.lock();
-        let mine = all
-            .values_mut()
-            .filter(|approval| approval.question.run == self.run);
+        let all = all.values_mut().map(|one| &mut one.approval);
+        let mine = all.filter(|approval| approval.question.run == self.run);
         for approval in mine.filter(|approval| approval.state == ApprovalState::Waiting) {
             approval.state = ApprovalState::Expired;
         }
@@ -124,6 +139,6 @@ impl UnstoredQuestions {
 impl Drop for UnstoredQuestions {
     fn drop(&mut self) {
         let mut all = self.all.0.lock();
-        all.retain(|_, approval| approval.question.run != self.run);
+        all.retain(|_, one| one.approval.question.run != self.run);
     }
 }

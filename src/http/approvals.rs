@@ -11,19 +11,23 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::extract::Path;
-use super::{AppState, body};
+use super::{AppState, body, reads};
 use crate::ids::{ApprovalId, Owner, SessionId};
 use crate::openai::request::{RequestError, body_member, body_object, one_of, refuse_unknown};
+use crate::quota::ReservedMemory;
 use crate::rules::RuleRef;
 use crate::runs::{RunRecordState, RunStatus};
 use crate::session::{
-    Approval, ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Remember,
+    Approval, ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Remember, WaitingFilter,
 };
 use crate::tools::repair::Repaired;
 
-/// Most entries of the list, the oldest first. Those that wait behind them come once these are decided.
+/// Most entries of a list. Those that wait behind them come once these are decided.
 /// Tried by `approvals::lists_are_of_the_own_key_and_operators_see_all`.
 const MOST_LISTED: usize = 1000;
+/// Most bytes of the arguments of a list, besides those of its first entry. The other entries come once these are decided.
+/// Tried by `approvals::large_arguments_crowd_nobody_out_of_the_list_of_an_operator`.
+const MOST_LISTED_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The body of `POST /v1/agent/approvals/{id}`.
 #[derive(Debug, JsonSchema)]
@@ -119,20 +123,38 @@ fn seen_by(state: &AppState, owner: &Owner) -> Option<Owner> {
     (!is_operator).then(|| owner.clone())
 }
 
-/// The calls of the session of a run that wait for a decision.
+/// Reads calls that wait for a decision, with the memory that is reserved for them.
+async fn read(
+    state: &AppState,
+    caller: &Owner,
+    owner: Option<&Owner>,
+    session: Option<&SessionId>,
+) -> Result<(Vec<Approval>, ReservedMemory), ApiError> {
+    let filter = WaitingFilter {
+        owner,
+        session,
+        calls: MOST_LISTED,
+        bytes: MOST_LISTED_BYTES,
+    };
+    let store = &state.sessions.store;
+    let bytes = store.waiting_bytes(filter).await?;
+    let bytes = bytes.saturating_mul(reads::TEXT_FACTOR);
+    let memory = reads::reserve(state, caller, bytes).await?;
+    Ok((store.waiting_approvals(filter).await?, memory))
+}
+
+/// The calls of the session of a run that wait for a decision, and their memory.
 pub(super) async fn of_run(
     state: &AppState,
     owner: &Owner,
     run: &RunStatus,
-) -> Result<Vec<ListedApproval>, ApiError> {
+) -> Result<(Vec<ListedApproval>, ReservedMemory), ApiError> {
     let Some(session) = &run.session_id else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), state.reads.empty(owner)));
     };
-    let asked = state.sessions.store.approvals(owner, session).await?;
-    let waiting = asked
-        .into_iter()
-        .filter(|approval| approval.state == ApprovalState::Waiting);
-    Ok(waiting.map(ListedApproval::from).collect())
+    let (waiting, memory) = read(state, owner, Some(owner), Some(session)).await?;
+    let listed = waiting.into_iter().map(ListedApproval::from);
+    Ok((listed.collect(), memory))
 }
 
 /// Lists the calls that wait for a decision, the oldest first.
@@ -140,10 +162,9 @@ pub(super) async fn list(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
 ) -> Result<Response, ApiError> {
-    let owner = seen_by(&state, &owner);
-    let store = &state.sessions.store;
-    let waiting = store.waiting_approvals(owner.as_ref(), MOST_LISTED).await?;
-    let unstored = state.agent.unstored().waiting(owner.as_ref()).into_iter();
+    let seen_by = seen_by(&state, &owner);
+    let (waiting, memory) = read(&state, &owner, seen_by.as_ref(), None).await?;
+    let unstored = state.agent.unstored().waiting(seen_by.as_ref()).into_iter();
     let stored = waiting.into_iter().map(ListedApproval::from);
     let mut data: Vec<_> = stored
         .chain(unstored.map(ListedApproval::unstored))
@@ -154,7 +175,7 @@ pub(super) async fn list(
         data,
         object: "list",
     };
-    Ok(Json(list).into_response())
+    Ok(reads::json(&list, memory))
 }
 
 /// Decides about a call.
@@ -188,7 +209,8 @@ pub(super) async fn decide(
     let decider = seen_by.as_ref();
     let decided = match is_stored {
         true => store.decide_approval(decider, &id, &decision).await?,
-        false => unstored.decide(decider, &id, &decision),
+        // The memory of the decision is held as long as its turn runs.
+        false => unstored.decide(decider, &id, &decision, Box::new(bytes.into_kept())),
     };
     match decided {
         Decided::NotFound => Err(unknown()),
@@ -197,7 +219,8 @@ pub(super) async fn decide(
             Err(ApiError::approval_decided())
         }
         Decided::Now(approval) => {
-            state.agent.decided(&owner, &approval);
+            let session = is_stored.then_some(&approval.session);
+            state.agent.decided(&owner, &approval, session);
             let status = match !is_stored || is_running(&state, &approval).await? {
                 true => "resolved",
                 false => "queued",

@@ -7,7 +7,8 @@ use super::clock::seconds;
 use super::sessions::{run_id, session_id};
 use super::shares::StatementSize;
 use super::tx::{Row, SqlValue, Tx, signed, unsigned, values};
-use super::{Store, StoreError, retrying};
+use super::usage::Room;
+use super::{Growth, Store, StoreError, retrying};
 use crate::ids::{ApprovalId, Owner, SessionId};
 
 /// Inserts a question; one that is there stays as it is.
@@ -34,7 +35,7 @@ pub(super) use session_waits;
 
 /// Reads what a condition selects, the oldest first.
 macro_rules! select {
-    ($condition:literal) => {
+    ($condition:expr) => {
         concat!(
             "SELECT s.owner, s.session_id, approval_id, run_id, round, tool_call_id, tool, arguments, digest, scope,
                 reason, rule, expires_at, a.created_at,
@@ -45,6 +46,22 @@ macro_rules! select {
             $condition,
             " ORDER BY a.created_at, approval_id"
         )
+    };
+}
+
+/// The calls of a list: those that can be decided, of an owner or of all, in a session or in all. Each owner's oldest come
+/// before the next ones of any, up to a number of calls and of bytes of their arguments; the first one always.
+macro_rules! listed {
+    () => {
+        "approval_id IN (SELECT approval_id FROM (
+            SELECT approval_id, row_number() OVER turns AS number, sum(bytes) OVER turns AS bytes
+            FROM (SELECT approval_id, w.created_at, octet_length(arguments) AS bytes,
+                    row_number() OVER (PARTITION BY o.owner ORDER BY w.created_at, approval_id) AS place
+                FROM approvals w JOIN sessions o ON o.num = w.session
+                WHERE state = 'waiting' AND expires_at > micros_1()
+                    AND ($1 IS NULL OR o.owner = $1) AND ($2 IS NULL OR o.session_id = $2)) AS waiting
+            WINDOW turns AS (ORDER BY place, created_at, approval_id)) AS counted
+        WHERE number = 1 OR number <= $3 AND bytes <= $4)"
     };
 }
 
@@ -71,31 +88,33 @@ impl Store {
             .collect()
     }
 
-    /// What can be decided of an owner, or of all: the oldest first, and at most `limit`.
+    /// What can be decided, the oldest first.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn waiting_approvals(
         &self,
-        owner: Option<&Owner>,
-        limit: usize,
+        filter: WaitingFilter<'_>,
     ) -> Result<Vec<Approval>, StoreError> {
-        let sql = concat!(
-            select!(
-                "state = 'waiting' AND expires_at > micros_1() AND ($1 IS NULL OR s.owner = $1)"
-            ),
-            " LIMIT $2"
-        );
-        let server = Owner::server();
-        let mut tx = self
-            .read(owner.unwrap_or(&server), StatementSize::Large)
-            .await?;
-        let values = values![owner.map(Owner::as_str), signed(limit)];
-        tx.rows(sql, values)
+        let mut tx = self.read(&filter.reader(), StatementSize::Large).await?;
+        tx.rows(select!(listed!()), &filter.values())
             .await?
             .into_iter()
             .map(approval)
             .collect()
+    }
+
+    /// The bytes of the arguments of these calls.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting_bytes(&self, filter: WaitingFilter<'_>) -> Result<u64, StoreError> {
+        let sql = concat!(
+            "SELECT CAST(coalesce(sum(octet_length(arguments)), 0) AS bigint) FROM approvals WHERE ",
+            listed!()
+        );
+        let mut tx = self.read(&filter.reader(), StatementSize::Small).await?;
+        tx.one(sql, &filter.values()).await?.unsigned(0)
     }
 
     /// How many can be decided, of all owners.
@@ -128,10 +147,10 @@ impl Store {
 
     /// Decides what waits, of an owner or of any. It needs no lease, and of several decisions one is made.
     ///
-    /// The bytes of a decision count for its session, but it is not refused for them.
+    /// The bytes of a decision count for its session.
     ///
     /// # Errors
-    /// When the store fails.
+    /// `SessionTooLarge`, `Full`; else when the store fails.
     ///
     /// # Cancel safety
     /// If the future is dropped, the decision is made completely or not at all. It may be `Already` made by this call, if the
@@ -142,20 +161,63 @@ impl Store {
         id: &ApprovalId,
         decision: &ApprovalDecision,
     ) -> Result<Decided, StoreError> {
-        let bytes = unsigned(decision.bytes());
+        let Some(found) = self.find_approval(owner, id).await? else {
+            return Ok(Decided::NotFound);
+        };
+        self.with_room(&found.owner, &found.session, |room| {
+            retrying(move || self.try_decide(owner, id, decision, room))
+        })
+        .await
+    }
+
+    /// Decides if there is room for the decision. Else the inner error is what it would add.
+    async fn try_decide(
+        &self,
+        owner: Option<&Owner>,
+        id: &ApprovalId,
+        decision: &ApprovalDecision,
+        room: Room,
+    ) -> Result<Result<Decided, u64>, StoreError> {
         let server = Owner::server();
-        let decided = retrying(|| async {
-            let size = StatementSize::of_bytes(bytes);
-            let mut tx = self.begin(owner.unwrap_or(&server), size).await?;
-            let decided = tx.decide(owner, id, decision).await?;
-            tx.commit().await?;
-            Ok(decided)
-        });
-        let decided = decided.await?;
-        if let Decided::Now(_) = &decided {
-            self.shared.sessions.count_added(bytes);
+        let size = StatementSize::of_bytes(unsigned(decision.bytes()));
+        let mut tx = self.begin(owner.unwrap_or(&server), size).await?;
+        let (decided, growth) = tx.decide(owner, id, decision).await?;
+        if let Some(growth) = growth {
+            self.check_session(growth)?;
+            if !self.admit(room, growth.added()) {
+                return Ok(Err(growth.added()));
+            }
         }
-        Ok(decided)
+        tx.commit().await?;
+        Ok(Ok(decided))
+    }
+}
+
+/// The calls that wait, as a list has them.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitingFilter<'a> {
+    /// Of one owner; `None` for those of all.
+    pub owner: Option<&'a Owner>,
+    /// In one session; `None` for those in all.
+    pub session: Option<&'a SessionId>,
+    /// Most calls. Each owner's oldest come before the next ones of any.
+    pub calls: usize,
+    /// Most bytes of arguments. The first call is there always.
+    pub bytes: u64,
+}
+
+impl WaitingFilter<'_> {
+    fn reader(&self) -> Owner {
+        self.owner.cloned().unwrap_or_else(Owner::server)
+    }
+
+    fn values(&self) -> [SqlValue<'_>; 4] {
+        [
+            self.owner.map(Owner::as_str).into(),
+            self.session.map(SessionId::as_str).into(),
+            signed(self.calls).into(),
+            i64::try_from(self.bytes).unwrap_or(i64::MAX).into(),
+        ]
     }
 }
 
@@ -180,16 +242,16 @@ impl Tx {
         owner: Option<&Owner>,
         id: &ApprovalId,
         decision: &ApprovalDecision,
-    ) -> Result<Decided, StoreError> {
+    ) -> Result<(Decided, Option<Growth>), StoreError> {
         let owner = owner.map(Owner::as_str);
         // Locks the session first, as its writes do.
         let lock = "UPDATE sessions SET bytes = bytes
             WHERE num = (SELECT session FROM approvals WHERE approval_id = $1) AND ($2 IS NULL OR owner = $2)
-            RETURNING num";
-        let Some(mut session) = self.row(lock, values![id.as_str(), owner]).await? else {
-            return Ok(Decided::NotFound);
+            RETURNING num, bytes";
+        let Some(mut row) = self.row(lock, values![id.as_str(), owner]).await? else {
+            return Ok((Decided::NotFound, None));
         };
-        let session: i64 = session.column(0)?;
+        let (session, before): (i64, i64) = (row.column(0)?, row.column(1)?);
         let decide = "UPDATE approvals SET state = $2, message = $3, edited = $4, remember = $5, decided_at = micros_1()
             WHERE approval_id = $1 AND state = 'waiting' AND expires_at > micros_1() RETURNING 1";
         let decided = values![
@@ -200,12 +262,17 @@ impl Tx {
             decision.remember.map(Remember::as_str),
         ];
         if self.count(decide, decided).await? == 0 {
-            return Ok(Decided::Already);
+            return Ok((Decided::Already, None));
         }
-        let count = "UPDATE sessions SET bytes = bytes + $2 WHERE num = $1";
-        self.rows(count, values![session, decision.bytes()]).await?;
+        let after = before + decision.bytes();
+        let count = "UPDATE sessions SET bytes = $2 WHERE num = $1";
+        self.rows(count, values![session, after]).await?;
         let decided = approval(self.one(ONE, values![id.as_str(), owner]).await?)?;
-        Ok(Decided::Now(Box::new(decided)))
+        let growth = Growth {
+            before: Some(unsigned(before)),
+            after: unsigned(after),
+        };
+        Ok((Decided::Now(Box::new(decided)), Some(growth)))
     }
 }
 

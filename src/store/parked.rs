@@ -92,7 +92,7 @@ impl Store {
     }
 
     /// The runs that can go on by themselves, with their owners: all that their turns wait for is decided or has expired. At
-    /// most `limit`.
+    /// most `limit`; each owner's first run comes before the second of any.
     ///
     /// # Errors
     /// When the store fails.
@@ -104,7 +104,7 @@ impl Store {
             can_go_on!(),
             " AND NOT EXISTS (SELECT 1 FROM approvals a
                 WHERE a.session = t.session AND a.state = 'waiting' AND a.expires_at > micros_1())
-            ORDER BY r.num LIMIT $2"
+            ORDER BY row_number() OVER (PARTITION BY r.owner ORDER BY r.num), r.num LIMIT $2"
         );
         let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
         let values = values![self.engine.replica(), signed(limit)];

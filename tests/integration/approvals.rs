@@ -13,7 +13,7 @@ use super::support::ask::{ask_with, assistant, user, with};
 use super::support::client::{Answer, Client};
 use super::support::events::EventReader;
 use super::support::eventually;
-use super::support::script::{Reply, calls, text};
+use super::support::script::{Reply, calls, raw_sse, text};
 use super::support::server::Gate;
 use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, Webhook};
@@ -593,6 +593,69 @@ async fn lists_are_of_the_own_key_and_operators_see_all() {
         audit.iter().all(|line| !line.contains("cents")),
         "{audit:?}"
     );
+}
+
+#[tokio::test]
+async fn large_arguments_crowd_nobody_out_of_the_list_of_an_operator() {
+    let keys = "[[api_keys]]\nname = 'a'\nenv = 'A'\n[[api_keys]]\nname = 'o'\nenv = 'O'\noperator = true\n";
+    let account = "a".repeat(2 << 20);
+    let call = |cents: u32| {
+        let arguments = json!({"account": account, "cents": cents}).to_string();
+        let function = json!({"name": "charge", "arguments": arguments});
+        json!({"index": cents, "id": format!("c{cents}"), "type": "function", "function": function})
+    };
+    let chunk = |delta: Value, finish: Option<&str>| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+        let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "choices": [choice]});
+        format!("data: {chunk}\n\n")
+    };
+    let many = (0..10).map(|cents| chunk(json!({"tool_calls": [call(cents)]}), None));
+    let end = [
+        chunk(json!({}), Some("tool_calls")),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let upstream = ScriptedUpstream::start([raw_sse(many.chain(end)), calls([charge(5)])]).await;
+    let hook = hook().await;
+    let key = |name: &str| format!("key-{name}-of-sixteen-characters");
+    let builder = server(&upstream, &hook, "").toml(keys);
+    let app = builder
+        .env("A", &key("A"))
+        .env("O", &key("O"))
+        .start()
+        .await;
+    let [a, operator] = ["A", "O"].map(|name| app.client().key(&key(name)));
+    let answer = a.post_chat(pay()).await;
+    assert_eq!(asked(&answer).len(), 10);
+    let own = asked(&operator.post_chat(pay()).await).remove(0);
+    let list = operator.get("/v1/agent/approvals").await;
+    assert!(list.body.len() < 17 << 20, "{}", list.body.len());
+    let list = list.json()["data"].as_array().unwrap().clone();
+    assert!(list.len() > 5 && list.len() < 10, "{}", list.len());
+    let ids = list.iter().map(|one| one["approval_id"].as_str());
+    assert!(ids.is_sorted());
+    let is_own = |one: &Value| one["approval_id"] == own["approval_id"];
+    assert!(list.iter().any(is_own));
+}
+
+#[tokio::test]
+async fn a_decision_counts_for_the_size_of_its_session() {
+    let script = [calls([charge(5), charge(6)]), text("Done.")];
+    let (upstream, _hook, app) = start(script, "session_max_bytes = 262144").await;
+    let [first, second] = asked(&app.post_chat(pay()).await).try_into().unwrap();
+    let half = "n".repeat(150_000);
+    let long = json!({"decision": "deny", "message": half});
+    decided(app.client(), &first, long.clone()).await;
+    let refused = decide(app.client(), &second, long).await;
+    refused.assert_error(413, Some("session_too_large"));
+    let arguments = json!({"account": half, "cents": 1});
+    let edited = json!({"decision": "approve", "arguments": arguments});
+    let refused = decide(app.client(), &second, edited).await;
+    refused.assert_error(413, Some("session_too_large"));
+    // Nothing was lost by it.
+    decided(app.client(), &second, json!({"decision": "deny"})).await;
+    assert_eq!(app.post_chat(go_on()).await.content(), "Done.");
+    assert!(upstream.last().tool_results()[0].1.contains("nnn"));
 }
 
 #[tokio::test]

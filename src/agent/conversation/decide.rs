@@ -43,7 +43,7 @@ pub(super) async fn decide(
     }
     for (id, decision) in open {
         match make(sessions, owner, id, decision).await? {
-            Decided::Now(approval) => audit(owner, &approval),
+            Decided::Now(approval) => audit(owner, &approval, Some(&approval.session)),
             Decided::Already => return Err(refused(decision, true)),
             Decided::NotFound => return Err(refused(decision, false)),
         }

@@ -103,7 +103,8 @@ pub(in crate::store) async fn what_has_expired_is_not_decided(subject: TestStore
     assert_eq!(subject.states(&session).await, states);
     let expired = store.find_approval(None, &asked[0].id).await.unwrap();
     assert_eq!(expired.unwrap().state, ApprovalState::Expired);
-    let waiting = store.waiting_approvals(Some(&owner()), 10).await.unwrap();
+    let me = owner();
+    let waiting = store.waiting_approvals(all_of(Some(&me))).await.unwrap();
     assert_eq!(waiting, subject.asked(&session).await[1..]);
     let late = subject.decide(&asked[0].id, &approve(None)).await;
     assert_eq!(late, Decided::Already);
@@ -116,7 +117,105 @@ pub(in crate::store) async fn what_has_expired_is_not_decided(subject: TestStore
         let late = subject.decide(&question.id, &approve(None)).await;
         assert_eq!(late, Decided::Already);
     }
-    assert_eq!(store.waiting_approvals(None, 10).await.unwrap(), []);
+    assert_eq!(store.waiting_approvals(all_of(None)).await.unwrap(), []);
+}
+
+/// All that waits, of an owner or of any.
+fn all_of(owner: Option<&Owner>) -> WaitingFilter<'_> {
+    WaitingFilter {
+        owner,
+        session: None,
+        calls: 10,
+        bytes: u64::MAX,
+    }
+}
+
+pub(in crate::store) async fn an_owner_with_many_questions_leaves_room_for_others(
+    subject: TestStore,
+) {
+    let (store, bob) = (&subject.store, Owner::key("bob"));
+    let long = |name: &str| ApprovalQuestion {
+        arguments: "1".repeat(1000),
+        ..question(name)
+    };
+    let of_alice = [long("a"), long("b"), long("c")];
+    let of_bob = [long("d")];
+    let change = |asked: &[ApprovalQuestion]| keeps(0, &[user("a")], asked);
+    subject.write(&id("s"), change(&of_alice)).await;
+    subject.write(&id("t"), change(&[])).await;
+    subject.write_as(&bob, &id("s"), change(&of_bob)).await;
+    let listed = async |filter: WaitingFilter<'_>| {
+        let listed = store.waiting_approvals(filter).await.unwrap();
+        let bytes = store.waiting_bytes(filter).await.unwrap();
+        assert_eq!(bytes, listed.len() as u64 * 1000);
+        let tools = listed.into_iter().map(|one| one.question.tool);
+        tools.collect::<Vec<_>>().concat()
+    };
+    let all = all_of(None);
+    assert_eq!(listed(all).await, "abcd");
+    for (calls, bytes, tools) in [
+        (3, u64::MAX, "abd"),
+        (2, u64::MAX, "ad"),
+        (9, 2999, "ad"),
+        (9, 3000, "abd"),
+        (9, 0, "a"),
+    ] {
+        let filter = WaitingFilter {
+            calls,
+            bytes,
+            ..all
+        };
+        assert_eq!(listed(filter).await, tools, "{calls} {bytes}");
+    }
+    let me = owner();
+    for (session, tools) in [("s", "abc"), ("t", "")] {
+        let session = id(session);
+        let filter = WaitingFilter {
+            session: Some(&session),
+            ..all_of(Some(&me))
+        };
+        assert_eq!(listed(filter).await, tools);
+    }
+}
+
+pub(in crate::store) async fn a_decision_needs_room(subject: TestStore) {
+    let (store, session) = (&subject.store, id("s"));
+    let asked = [question("first"), question("second")];
+    subject
+        .write(&session, keeps(0, &[user("a")], &asked))
+        .await;
+    let before = subject.bytes(&session).await;
+    let limits = SessionLimits {
+        session_bytes: before + 100,
+        ..SessionLimits::default()
+    };
+    store.limit_sessions(limits).await;
+    let me = owner();
+    let decide = async |decision| {
+        store
+            .decide_approval(Some(&me), &asked[0].id, decision)
+            .await
+    };
+    let long = deny(&"n".repeat(101));
+    let refused = decide(&long).await;
+    assert!(
+        matches!(refused, Err(StoreError::SessionTooLarge { .. })),
+        "{refused:?}"
+    );
+    let limits = SessionLimits {
+        total_bytes: before + 50,
+        ..SessionLimits::default()
+    };
+    store.limit_sessions(limits).await;
+    let short = deny(&"n".repeat(51));
+    let refused = decide(&short).await;
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    assert_eq!(subject.bytes(&session).await, before);
+    let no = deny("no");
+    let decided = decide(&no).await;
+    assert!(matches!(decided, Ok(Decided::Now(_))), "{decided:?}");
+    assert_eq!(subject.states(&session).await[1], ApprovalState::Waiting);
+    check_counts(store).await;
 }
 
 pub(in crate::store) async fn an_owner_decides_its_own_and_an_operator_all(subject: TestStore) {
@@ -127,7 +226,11 @@ pub(in crate::store) async fn an_owner_decides_its_own_and_an_operator_all(subje
     subject.write(&session, change(&of_alice)).await;
     subject.write_as(&bob, &session, change(&of_bob)).await;
     let waiting = async |owner: Option<&Owner>, limit: usize| {
-        let waiting = store.waiting_approvals(owner, limit).await.unwrap();
+        let filter = WaitingFilter {
+            calls: limit,
+            ..all_of(owner)
+        };
+        let waiting = store.waiting_approvals(filter).await.unwrap();
         let ids = waiting.into_iter().map(|one| one.question.id);
         ids.collect::<Vec<_>>()
     };

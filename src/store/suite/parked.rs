@@ -203,6 +203,29 @@ pub(in crate::store) async fn a_run_goes_on_with_its_turn_once_all_is_decided(su
     check_counts(store).await;
 }
 
+pub(in crate::store) async fn of_each_owner_a_run_goes_on(subject: TestStore) {
+    let (store, other) = (&subject.store, Owner::key("other"));
+    let mut runs = Vec::new();
+    for (owner, session) in [(owner(), "s"), (owner(), "t"), (other, "s")] {
+        let (run, session) = (RunId::fresh(), id(session));
+        store.begin_run(&run, &owner, Some(&session)).await.unwrap();
+        subject
+            .write_as(&owner, &session, append(0, &[user("a")]))
+            .await;
+        let lease = store.acquire(&owner, &session, LONG).await.unwrap();
+        let turn = format!("{{\"run\":\"{}\",\"request\":\"r\"}}", run.as_str());
+        store.keep_turn(lease.fence(), &turn, &[]).await.unwrap();
+        store.release(lease).await;
+        runs.push((owner, run));
+    }
+    // The second run of an owner comes after the first one of each.
+    runs.swap(1, 2);
+    for most in 1..=3 {
+        let found = store.decided_runs(most).await.unwrap();
+        assert_eq!(found, runs[..most]);
+    }
+}
+
 pub(in crate::store) async fn a_turn_says_which_run_goes_on_at_its_beginning_only(
     subject: TestStore,
 ) {

@@ -57,6 +57,9 @@ async fn a_denial_reaches_the_model_and_counts_once() {
     assert_eq!(stream.collect().await.text, "Done.");
     assert!(upstream.last().tool_results()[0].1.contains("not today"));
     assert!(hook.calls().is_empty());
+    let logs = app.logs();
+    let audit = logs.lines().find(|line| line.contains("audit")).unwrap();
+    assert!(!audit.contains("session_id"), "{audit}");
 }
 
 #[tokio::test]
