@@ -10,12 +10,13 @@ use std::time::Instant;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::ALLOW;
+use http::header::{ALLOW, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::Body as _;
 
 pub(super) use self::record::{BodyEnd, RequestRecord, Served};
 pub(super) use self::refused::RefusalLog;
+use super::auth::is_cross_origin;
 use super::error::{ApiError, Cause};
 use super::probe::is_probe;
 use super::{AppState, body, console, reads};
@@ -134,12 +135,29 @@ fn check_request(
     if is_probe {
         return Ok(None);
     }
+    refuse_page(state, request)?;
     if !access.is_shared {
         return Ok(Some((owner, Some(RequestPermit(None)))));
     }
     let permit = state.requests.try_acquire(&owner);
     let permit = permit.ok_or_else(ApiError::too_many_requests)?;
     Ok(Some((owner, Some(RequestPermit(Some(Arc::new(permit)))))))
+}
+
+/// Refuses what a web page of another origin can send without a preflight request.
+fn refuse_page(state: &AppState, request: &Request) -> Result<(), ApiError> {
+    let headers = request.headers();
+    let is_simple = request.method() == Method::POST && !body::is_json(headers);
+    match is_simple && is_foreign_page(state, headers) {
+        true => Err(ApiError::origin_not_allowed()),
+        false => Ok(()),
+    }
+}
+
+/// Whether a web page of another origin, which is not configured, sends the request.
+pub(super) fn is_foreign_page(state: &AppState, headers: &HeaderMap) -> bool {
+    let is_configured = |origin| state.settings.cors_origins.contains(origin);
+    is_cross_origin(headers) && !headers.get(ORIGIN).is_some_and(is_configured)
 }
 
 /// The size of the request's head in bytes: URI and headers, without method and version.

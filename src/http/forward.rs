@@ -24,13 +24,12 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 pub(super) use self::routed::StartOfBody;
 use self::routed::{BodyToSend, RoutedBody};
 pub(super) use self::rules::ForwardRules;
-use super::auth::is_cross_origin;
+use super::AppState;
 use super::edge::Served;
 use super::error::ApiError;
 use super::headers::{forwarded_headers, mark_upstream_error};
 use super::path::{self, PathClass};
 use super::turn::{SESSION_ID, permit_for_turn};
-use super::{AppState, body};
 use crate::agent::turn::TurnRecord;
 use crate::chat::decode::with_model_name;
 use crate::ids::Owner;
@@ -101,11 +100,6 @@ async fn forward_routed(
     let (head, request_body) = request.into_parts();
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
-    }
-    let changes = !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let simple = changes && !body::is_json(&head.headers);
-    if simple && is_cross_origin(&head.headers) && !is_configured_origin(state, &head.headers) {
-        return Err(ApiError::origin_not_allowed());
     }
     let body = RoutedBody::read(state, owner, &head.headers, request_body).await?;
     let named = body.model().map(ToOwned::to_owned);
@@ -310,13 +304,6 @@ fn without_prefix(path_and_query: &str) -> String {
         .strip_prefix(PREFIX)
         .unwrap_or(path_and_query)
         .to_owned()
-}
-
-/// Whether the `origin` of the request is one of the configured origins.
-pub(super) fn is_configured_origin(state: &AppState, headers: &HeaderMap) -> bool {
-    headers
-        .get(http::header::ORIGIN)
-        .is_some_and(|origin| state.settings.cors_origins.contains(origin))
 }
 
 fn client_response(state: &AppState, response: ForwardResponse, permit: FairPermit) -> Response {

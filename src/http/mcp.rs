@@ -18,12 +18,12 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use self::server::CallerTools;
-use super::auth::is_cross_origin;
+use super::edge::is_foreign_page;
 use super::error::ApiError;
-use super::forward::is_configured_origin;
 use super::{AppState, body};
 use crate::ids::{Owner, RequestId};
 use crate::tools::mcp::CLIENT_HEADER;
+use crate::tools::repair::is_heavy;
 
 /// Answers a message of an MCP client.
 pub(super) async fn answer(
@@ -33,7 +33,7 @@ pub(super) async fn answer(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (mut head, request_body) = request.into_parts();
-    if is_cross_origin(&head.headers) && !is_configured_origin(&state, &head.headers) {
+    if is_foreign_page(&state, &head.headers) {
         return Err(ApiError::page_not_allowed());
     }
     body::require_json(&head.headers)?;
@@ -41,6 +41,11 @@ pub(super) async fn answer(
         return Err(ApiError::shutting_down());
     }
     let held = body::read(&state, &owner, request_body, &head.headers).await?;
+    // The transport parses the whole message.
+    if std::str::from_utf8(&held).is_ok_and(is_heavy) {
+        let problem = "it holds too many values; send fewer";
+        return Err(ApiError::mcp(StatusCode::BAD_REQUEST, problem));
+    }
     let bytes = held.clone();
     let memory = Arc::new(held.into_kept());
     // The body is decoded.

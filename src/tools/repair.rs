@@ -17,6 +17,7 @@ use read::ArgumentText;
 
 pub use kind::{Repair, note};
 pub use name::match_name;
+pub use read::is_heavy;
 
 /// Longest text that is repaired, in bytes; longer ones are only parsed and checked.
 /// Tried by `repair::text::a_very_large_text_is_checked_but_not_mended`.
@@ -80,7 +81,7 @@ pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired 
         "" => ("{}", vec![Repair::EmptyToObject]),
         _ => (raw, Vec::new()),
     };
-    if read::is_heavy(text) {
+    if is_heavy(text) {
         return Repaired::refused(report::too_many_values(), "{}".into(), Vec::new());
     }
     let schema = schema.map(CompiledSchema::checker);

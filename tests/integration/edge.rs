@@ -358,6 +358,12 @@ async fn cors_is_off_until_origins_are_named() {
     Answer::of(form.header("content-type", "text/plain").body("{}"))
         .await
         .assert_error(403, Some("origin_not_allowed"));
+    let page = app.client().header("origin", "https://evil.example");
+    for path in ["/v1/conversations", "/v1/sessions/s/cancel"] {
+        Answer::of(page.request(Method::POST, path))
+            .await
+            .assert_error(403, Some("origin_not_allowed"));
+    }
     assert!(upstream.others().is_empty());
 
     let app = TestApp::builder()

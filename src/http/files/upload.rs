@@ -20,9 +20,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::super::AppState;
-use super::super::auth::is_cross_origin;
 use super::super::error::ApiError;
-use super::super::forward::is_configured_origin;
 use super::{purpose, session_id};
 use crate::ids::{Owner, SessionId};
 use crate::openai::request::RequestError;
@@ -62,10 +60,6 @@ pub(in super::super) async fn upload(
     }
     let headers = request.headers();
     require_form(headers)?;
-    // A web page can send a form without a preflight request.
-    if is_cross_origin(headers) && !is_configured_origin(&state, headers) {
-        return Err(ApiError::origin_not_allowed());
-    }
     let files = &state.sessions.files;
     let most = files.limits().max_file_bytes;
     if declared_length(headers)

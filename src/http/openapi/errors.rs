@@ -71,6 +71,11 @@ pub(super) const CALLER: &[ErrorCase] = &[
         "the server has no API keys, and the host of the request is not allowed",
     ),
     error(
+        403,
+        "origin_not_allowed",
+        "a web page of another origin, which `cors_origins` does not have, sends a request that needs no preflight",
+    ),
+    error(
         429,
         "rate_limit_exceeded",
         "the API key has as many requests in progress as it may have",
@@ -201,12 +206,6 @@ pub(super) const UPSTREAM: &[ErrorCase] = &[
         "the model server is silent for too long",
     ),
 ];
-/// Of requests that web pages can send without a preflight.
-pub(super) const ORIGIN: &[ErrorCase] = &[error(
-    403,
-    "origin_not_allowed",
-    "a web page of another origin, which `cors_origins` does not have, sends a form",
-)];
 /// Of a turn.
 pub(super) const TURN: &[ErrorCase] = &[
     error(
@@ -234,18 +233,25 @@ pub(super) const FAILED: &[ErrorCase] = &[error(
 /// Of endpoints that end a run.
 pub(super) const NOT_RUNNING: &[ErrorCase] =
     &[error(409, "not_running", "there is no run to cancel")];
-/// Of the answer of a run.
+/// Of a decision about a call.
 pub(super) const DECIDED: &[ErrorCase] = &[error(
     409,
     "approval_decided",
     "the approval was decided before, has expired, or its conversation went on",
 )];
-
-pub(super) const INTERRUPTED: &[ErrorCase] = &[error(
-    410,
-    "run_interrupted",
-    "the server stopped before the run had an answer; its session holds what was done",
-)];
+/// Of the answer of a run.
+pub(super) const INTERRUPTED: &[ErrorCase] = &[
+    error(
+        403,
+        "key_removed",
+        "the API key was removed while the run waited for a decision; the run has ended",
+    ),
+    error(
+        410,
+        "run_interrupted",
+        "the server stopped before the run had an answer; its session holds what was done",
+    ),
+];
 /// Of what only the replica of a run can do.
 pub(super) const REPLICA: &[ErrorCase] = &[error(
     503,

@@ -65,7 +65,6 @@ pub(in crate::http) fn upload(operation: Operation<'_>) -> Operation<'_> {
         .reads_as("multipart/form-data", form, true)
         .answers::<StoredFile>(200, "The file.")
         .fails(errors::INVALID)
-        .fails(errors::ORIGIN)
         .fails(errors::BODY)
         .fails(errors::MEDIA_TYPE)
         .fails(errors::FILE_STORE)

@@ -73,7 +73,6 @@ fn forwarding(operation: Operation<'_>) -> Operation<'_> {
         .fails(errors::FORWARDED)
         .fails(errors::BODY)
         .fails(errors::MODEL)
-        .fails(errors::ORIGIN)
         .fails(errors::DRAINING)
         .fails(errors::UPSTREAM)
         .passes_on_answers()
@@ -150,6 +149,7 @@ pub(in crate::http) fn approvals(operation: Operation<'_>) -> Operation<'_> {
         .named("Tools", "listApprovals", "The calls that wait for a person's decision")
         .described("Those of the caller's key; with the key of an operator, those of all keys. The oldest come first.")
         .answers::<ApprovalList>(200, "The calls.")
+        .fails(errors::READS)
         .fails(errors::SESSION_STORE)
 }
 
@@ -161,6 +161,7 @@ pub(in crate::http) fn decide(operation: Operation<'_>) -> Operation<'_> {
         .answers::<DecisionAnswer>(200, "The decision is stored.")
         .fails(errors::NOT_FOUND)
         .fails(errors::DECIDED)
+        .fails(errors::STORAGE)
         .fails(errors::SESSION_STORE)
 }
 

@@ -40,8 +40,8 @@ fn weight(text: &str) -> usize {
     weight
 }
 
-/// Whether a text takes too much memory after parsing.
-pub(super) fn is_heavy(text: &str) -> bool {
+/// Whether a JSON text takes too much memory after parsing.
+pub fn is_heavy(text: &str) -> bool {
     weight(text) > MAX_WEIGHT.max(text.len().saturating_mul(2))
 }
 

@@ -278,6 +278,20 @@ async fn versions_are_negotiated() {
 }
 
 #[tokio::test]
+async fn a_message_that_takes_much_memory_is_refused_before_it_is_parsed() {
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let app = keyed(&hook, "").await.start().await;
+    let zeros = vec![0; 300_000];
+    let heavy = message(
+        "tools/call",
+        json!({"name": "x", "arguments": {"a": zeros}}),
+    );
+    let client = app.client().key(ALICE);
+    let answer = send(&client, heavy.to_string(), &[]).await;
+    assert_eq!(refused(answer, 400).await, None);
+}
+
+#[tokio::test]
 async fn what_is_no_message_of_an_allowed_caller_is_refused() {
     let hook = Webhook::start().await.on("t", webhook::text("r"));
     let settings = "max_body_bytes = 4096\ncors_origins = [\"https://page.example\"]\n";
