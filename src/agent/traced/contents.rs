@@ -78,19 +78,24 @@ pub(super) fn output_messages(reply: &ModelReply, redactor: Option<&Redactor>) -
 
 impl Room<'_> {
     fn message(&mut self, message: &Message) -> Value {
-        let text = message.content_text();
+        let (role, text) = (self.take(message.role().as_str()), message.content_text());
         let parts = match message.tool_call_id() {
             Some(id) => {
-                vec![json!({"type": "tool_call_response", "id": id, "response": self.take(&text)})]
+                let (id, text) = (self.take(id), self.take(&text));
+                vec![json!({"type": "tool_call_response", "id": id, "response": text})]
             }
             None => {
                 let mut parts: Vec<Value> = self.text(&text).into_iter().collect();
-                let calls = message.tool_calls().iter();
-                parts.extend(calls.map(|call| self.call(&call.id, &call.name, &call.arguments)));
+                for call in message.tool_calls() {
+                    if self.bytes == 0 {
+                        break;
+                    }
+                    parts.push(self.call(&call.id, &call.name, &call.arguments));
+                }
                 parts
             }
         };
-        json!({"role": message.role().as_str(), "parts": parts})
+        json!({"role": role, "parts": parts})
     }
 
     fn text(&mut self, text: &str) -> Option<Value> {
@@ -99,7 +104,7 @@ impl Room<'_> {
 
     /// The arguments stay a text: cut they are no JSON.
     fn call(&mut self, id: &str, name: &str, arguments: &str) -> Value {
-        let arguments = self.take(arguments);
+        let (id, name, arguments) = (self.take(id), self.take(name), self.take(arguments));
         json!({"type": "tool_call", "id": id, "name": name, "arguments": arguments})
     }
 
@@ -109,7 +114,8 @@ impl Room<'_> {
             None => Cow::Borrowed(text),
         };
         let end = text.floor_char_boundary(self.bytes);
-        self.bytes -= end;
+        // So that there is no end of empty texts.
+        self.bytes = self.bytes.saturating_sub(end.max(1));
         match text.get(..end) {
             Some(start) if end < text.len() => format!("{start}{CUT}"),
             Some(_) | None => text.into_owned(),

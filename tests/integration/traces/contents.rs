@@ -122,6 +122,32 @@ async fn long_contents_are_cut() {
 }
 
 #[tokio::test]
+async fn the_ids_of_calls_count_as_texts_do() {
+    let collector = Collector::start().await;
+    let upstream = ScriptedUpstream::start([text("Done.")]).await;
+    let hook = Webhook::start().await;
+    let app = collector.app().toml("otlp_contents = true");
+    let app = app.upstream(&upstream).dispatch(&hook).start().await;
+    let id = format!("{TOKEN} {}", "i".repeat(1_000_000));
+    let call =
+        json!({"id": id, "type": "function", "function": {"name": "add", "arguments": "{}"}});
+    let messages = json!([
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": id, "content": "r"},
+        {"role": "user", "content": "And?"},
+    ]);
+    let body = with(ask_with("Go", ["add"]), "messages", messages);
+    assert_eq!(app.post_chat(body).await.content(), "Done.");
+    let spans = collector.spans(3).await;
+    let chat = spans.iter().find(|span| span.name.starts_with("chat"));
+    let input = chat.unwrap().get("gen_ai.input.messages");
+    let input = input.as_str().unwrap();
+    assert!(input.len() < 40_000, "{}", input.len());
+    assert!(input.contains("[hidden] iii"), "{}", &input[..300]);
+}
+
+#[tokio::test]
 async fn of_what_passes_through_nothing_is_read() {
     let collector = Collector::start().await;
     let upstream = ScriptedUpstream::start([text("answer-secret")]).await;
