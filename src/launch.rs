@@ -12,6 +12,7 @@ use std::path::Path;
 use futures_util::future::LocalBoxFuture;
 
 use self::agents::AgentSetup;
+use crate::client::plain::plain;
 use crate::client::{ExchangeError, ServerClient};
 use crate::config::LaunchConfig;
 
@@ -109,18 +110,17 @@ fn shown(config: &LaunchConfig, setup: &AgentSetup) -> String {
         text.push_str(&format!(
             "{}={}\n",
             variable.name,
-            variable.value.shown(directory)
+            plain(&variable.value.shown(directory))
         ));
     }
     for name in setup.cleared(config) {
         text.push_str(&format!("unset {name}\n"));
     }
     for file in &setup.files {
-        text.push_str(&format!(
-            "\n# {}\n{}",
-            directory.join(file.path).display(),
-            file.content
-        ));
+        text.push_str(&format!("\n# {}\n", directory.join(file.path).display(),));
+        for line in file.content.lines() {
+            text.push_str(&format!("{}\n", plain(line)));
+        }
     }
     text.push_str(&format!("\n{}", setup.program));
     for argument in &config.arguments {

@@ -207,12 +207,15 @@ function relative(seconds) {
   return seconds > 0 ? `in ${Math.round(value)} ${unit}` : `${Math.round(value)} ${unit} ago`;
 }
 
+// The characters that Unicode lets a program ignore, which are not seen, and blanks that look like no character at all.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800\ufff9-\ufffb]/gu;
+
 /**
  * Writes characters that cannot be seen, or that turn the direction of a text, as JSON escapes them. The text of a model must
  * not look like another one where a person decides.
  */
 export function visible(text) {
-  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) =>
+  return text.replace(UNSEEN, (character) =>
     character === "\n"
       ? character
       : [...Array(character.length).keys()]

@@ -138,18 +138,18 @@ export const cases = [
       const page = await browser.open(server);
       await page.goto(`${server.url}/`);
       // The direction of the text is turned, so that another receiver would be read.
-      await say(page, `call pay {"to": "\u202eadA<b onclick=pwn()>\u200b", "cents": 5}`);
+      await say(page, `call pay {"to": "\u202eadA<b onclick=pwn()>\u200b\ufe0f", "cents": 5}`);
       const card = page.getByRole("region", { name: "Decision about pay" });
       await card.getByText("<b onclick=pwn()>This moves money.</b>").waitFor();
       const shown = await card.getByRole("textbox", { name: "Arguments" }).inputValue();
       assert.match(shown, /\\u202eadA/);
-      assert.match(shown, /\\u200b/);
+      assert.match(shown, /\\u200b\\ufe0f/);
       await checkMarkup(page);
       await card.getByRole("button", { name: "Allow once" }).click();
       await answered(page);
       assert.equal(
         server.tools.calls.at(-1).arguments.to,
-        "\u202eadA<b onclick=pwn()>\u200b",
+        "\u202eadA<b onclick=pwn()>\u200b\ufe0f",
         "what was shown is what runs",
       );
     },

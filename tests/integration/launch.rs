@@ -265,6 +265,24 @@ async fn what_would_be_set_is_shown_without_the_key_and_nothing_starts() {
 }
 
 #[tokio::test]
+async fn a_model_with_an_odd_name_writes_no_line_and_no_control_character() {
+    let upstream = ListingServer::start().await;
+    let odd = json!({"id": "m\u{1b}]52;c;eA==\u{7}\nHOME=/tmp/x\u{202e}", "object": "model"});
+    upstream.said.lock().0 = json!([odd]);
+    let app = upstream.app(KEYS).await;
+    let machine = Machine::with_agents("echo started");
+    for agent in ["codex", "claude", "aider"] {
+        let words = ["--url", app.origin(), agent, "--print"];
+        let ended = machine.launch(&words, &[("LOOPWRIGHT_API_KEY", KEY)]).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let shown = &ended.stdout;
+        let is_odd = |one: char| (one.is_control() && one != '\n') || one == '\u{202e}';
+        assert!(!shown.contains(is_odd), "{shown:?}");
+        assert!(!shown.contains("\nHOME=/tmp/x"), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn what_stands_in_the_way_is_said_before_the_start() {
     let upstream = ListingServer::start().await;
     let app = upstream.app(KEYS).await;
