@@ -7,11 +7,12 @@ mod redacted;
 mod report;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Map, Value};
 
 use super::call::{Call, CallAnswer, CallState, Started};
@@ -41,6 +42,8 @@ pub(super) struct Batch {
     buffered: Vec<AgentEvent>,
     running: BoxStream<'static, BatchEvent>,
     ready: VecDeque<AgentEvent>,
+    /// Calls that wait for a person's decision, of which nothing has been kept or told.
+    asking: Vec<usize>,
     redaction: BatchRedaction,
     /// The spans of calls that have not ended, by their index.
     spans: BTreeMap<usize, CallSpan>,
@@ -56,8 +59,8 @@ pub(super) enum BatchStep {
         index: usize,
         start: StartPermission,
     },
-    /// A call waits for a person's decision, and nothing has been kept or told of it.
-    Waiting { index: usize },
+    /// Calls wait for a person's decision, and nothing has been kept or told of them.
+    Waiting(Vec<usize>),
     /// No call runs any more. Each server-side call has its answer or waits for a decision.
     Ended,
     /// The turn is aborted.
@@ -96,6 +99,7 @@ impl Batch {
             buffered,
             running: stream::empty().boxed(),
             ready,
+            asking: Vec::new(),
             redaction,
             spans: BTreeMap::new(),
         };
@@ -110,7 +114,7 @@ impl Batch {
         let context = &batch.context;
         let gate = context.services.gate.clone();
         let running = run(runnable, context.call.clone(), gate, context.limits());
-        batch.running = running.boxed();
+        batch.running = running.fuse().boxed();
         batch
     }
 
@@ -143,6 +147,7 @@ impl Batch {
             name: call.call.name.clone(),
             arguments,
             call_id: call.call.id.clone(),
+            hook_context: call.hook_context.clone(),
             trace,
             started: started.0,
             announced,
@@ -158,10 +163,17 @@ impl Batch {
             if let Some(event) = self.ready.pop_front() {
                 return BatchStep::Event(event);
             }
-            let event = tokio::select! {
-                biased;
-                () = &mut *aborted => return BatchStep::Aborted,
-                event = self.running.next() => event,
+            let event = match self.asking.is_empty() {
+                true => tokio::select! {
+                    biased;
+                    () = &mut *aborted => return BatchStep::Aborted,
+                    event = self.running.next() => event,
+                },
+                // The calls that come to wait at once are kept at once.
+                false => match self.running.next().now_or_never().flatten() {
+                    Some(event) => Some(event),
+                    None => return BatchStep::Waiting(mem::take(&mut self.asking)),
+                },
             };
             match event {
                 Some(BatchEvent::Progress { index, progress }) => {
@@ -183,16 +195,18 @@ impl Batch {
                     index,
                     wait,
                     changed_arguments,
+                    hook_context,
                 }) => {
                     if let Some(arguments) = changed_arguments {
                         self.open.change_arguments(index, arguments);
                     }
                     if let Some(call) = self.open.calls.get_mut(index) {
+                        call.hook_context = hook_context;
                         call.state = CallState::Waiting(wait);
                         if let Some(span) = self.spans.remove(&index) {
                             span.waits();
                         }
-                        return BatchStep::Waiting { index };
+                        self.asking.push(index);
                     }
                 }
                 Some(BatchEvent::Refused { index, refusal }) => self.refused(index, &refusal),
@@ -290,7 +304,7 @@ impl Batch {
 
     /// Takes the events that are ready.
     pub(super) fn take_events(&mut self) -> VecDeque<AgentEvent> {
-        std::mem::take(&mut self.ready)
+        mem::take(&mut self.ready)
     }
 
     /// The calls as they are now.
@@ -314,7 +328,7 @@ impl Batch {
 
     /// Takes the buffered events of the model call before the batch.
     pub(super) fn take_buffered(&mut self) -> Vec<AgentEvent> {
-        std::mem::take(&mut self.buffered)
+        mem::take(&mut self.buffered)
     }
 
     /// Answers the calls that wait for a decision, which nobody can make.
@@ -377,7 +391,7 @@ impl Batch {
             return;
         };
         let mut content = output.content;
-        let mut shown = std::mem::take(&mut kept.shown);
+        let mut shown = mem::take(&mut kept.shown);
         if !shows_images {
             add_note(&mut content, unseen(kept.showable() + kept.beyond()));
             shown.clear();

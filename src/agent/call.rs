@@ -51,6 +51,9 @@ pub(super) struct Call {
     pub(super) on_server: Option<RemoteToolName>,
     /// What it may do besides answering.
     pub(super) effect: CallEffect,
+    /// What the hooks add to its result, if it has waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hook_context: Option<String>,
     /// How far it is.
     pub(super) state: CallState,
 }
@@ -121,6 +124,7 @@ impl Call {
             kind: ToolKind::default(),
             on_server: None,
             effect: CallEffect::default(),
+            hook_context: None,
             state: CallState::default(),
         }
     }

@@ -260,7 +260,7 @@ impl DirectCall {
                     self.control.note_calls(true);
                     start.allow();
                 }
-                BatchStep::Waiting { index } => return Err(self.needs_approval(index)),
+                BatchStep::Waiting(_) => return Err(self.needs_approval()),
                 BatchStep::Ended => self.over = true,
                 BatchStep::Aborted => {
                     self.over = true;
@@ -275,10 +275,12 @@ impl DirectCall {
     }
 
     /// Refuses the call, about which a person would have to decide.
-    fn needs_approval(&mut self, index: usize) -> RunError {
+    fn needs_approval(&mut self) -> RunError {
+        /// Number of the only call in its batch.
+        const ONLY: usize = 0;
         self.over = true;
-        let waiting = self.batch.waiting(index);
-        self.batch.refuse(index, &CallRefusal::undecided());
+        let waiting = self.batch.waiting(ONLY);
+        self.batch.refuse(ONLY, &CallRefusal::undecided());
         let error = waiting.map_or(AgentError::Stopping, |waiting| AgentError::NeedsApproval {
             tool: waiting.of.name,
             reason: waiting.wait.reason,

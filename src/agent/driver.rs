@@ -347,7 +347,7 @@ impl Run {
                         BatchStep::Starting { index, start } => {
                             Box::pin(self.start_call(index, start)).await;
                         }
-                        BatchStep::Waiting { index } => Box::pin(self.ask(index)).await,
+                        BatchStep::Waiting(indexes) => Box::pin(self.ask(indexes)).await,
                         BatchStep::Ended => Box::pin(self.end_batch()).await?,
                         BatchStep::Aborted => self.abort().await?,
                     }

@@ -52,6 +52,8 @@ pub struct BatchCall {
     pub arguments: Map<String, Value>,
     /// The id of the call, which its result repeats.
     pub call_id: String,
+    /// What the hooks have added to its result before it waited.
+    pub hook_context: Option<String>,
     /// `traceparent` and `tracestate` of the call, if it has a span of its own.
     pub trace: Option<HeaderMap>,
     /// Set when the call starts.
@@ -80,6 +82,8 @@ pub enum BatchEvent {
         wait: Box<GateWait>,
         /// Its arguments as JSON text, if the gate changed them.
         changed_arguments: Option<String>,
+        /// What the hooks add to its result.
+        hook_context: Option<String>,
     },
     /// A call that is announced is about to start.
     Starting {
@@ -192,7 +196,11 @@ struct Announcement {
 enum CallEnd {
     Done(ToolResult),
     Refused(CallRefusal),
-    Waiting(Box<GateWait>, Option<String>),
+    Waiting {
+        wait: Box<GateWait>,
+        changed_arguments: Option<String>,
+        hook_context: Option<String>,
+    },
 }
 
 fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
@@ -242,10 +250,15 @@ impl Running {
         Some(match self.end.take()? {
             CallEnd::Done(result) => BatchEvent::Done { index, result },
             CallEnd::Refused(refusal) => BatchEvent::Refused { index, refusal },
-            CallEnd::Waiting(wait, changed_arguments) => BatchEvent::Waiting {
+            CallEnd::Waiting {
+                wait,
+                changed_arguments,
+                hook_context,
+            } => BatchEvent::Waiting {
                 index,
                 wait,
                 changed_arguments,
+                hook_context,
             },
         })
     }
@@ -279,6 +292,8 @@ async fn finish(
     else {
         return CallEnd::Refused(not_started());
     };
+    // The hooks are not asked again about a call that has waited.
+    let hook_context = context.or_else(|| call.hook_context.take());
     let (verdict, changed) = match verdict {
         Verdict::RunWith(arguments) => (Verdict::Run, Some(arguments)),
         verdict => (verdict, arguments),
@@ -291,7 +306,13 @@ async fn finish(
     match verdict {
         Verdict::Run | Verdict::RunWith(_) => {}
         Verdict::Refuse(refusal) => return CallEnd::Refused(refusal),
-        Verdict::Wait(wait) => return CallEnd::Waiting(wait, changed_arguments),
+        Verdict::Wait(wait) => {
+            return CallEnd::Waiting {
+                wait,
+                changed_arguments,
+                hook_context,
+            };
+        }
     }
     // The semaphore is never closed.
     let slot = shared.slots.acquire().await;
@@ -319,7 +340,7 @@ async fn finish(
     drop(slot);
     let result_of = PassedResult {
         invocation: &invocation,
-        context,
+        context: hook_context,
         deadline: shared.deadline,
     };
     let passing = shared

@@ -262,6 +262,7 @@ fn call(tool: &SharedTool, arguments: Map<String, Value>) -> BatchCall {
         name: tool.definition().name.clone(),
         arguments,
         call_id: "call_1".to_owned(),
+        hook_context: None,
         trace: None,
         announced: false,
         started: Arc::default(),

@@ -51,19 +51,26 @@ impl Run {
         Ok(())
     }
 
-    /// A call of the batch waits. The turn is kept with the question before anybody hears of it; if it cannot be kept, nobody
+    /// Calls of the batch wait. The turn is kept with the questions before anybody hears of them; if it cannot be kept, nobody
     /// can decide.
-    pub(super) async fn ask(&mut self, index: usize) {
+    pub(super) async fn ask(&mut self, indexes: Vec<usize>) {
         let Phase::Batch(mut batch) = mem::replace(&mut self.phase, Phase::Over) else {
             return;
         };
-        if let Some(waiting) = batch.waiting(index) {
-            let is_known = self.turn.approvals.answer(&waiting.wait.id).is_some();
-            if !is_known && !self.keep_batch(&mut batch).await {
+        let approvals = self.turn.approvals.clone();
+        let is_known = |call: &WaitingCall| approvals.answer(&call.wait.id).is_some();
+        let waiting = indexes.into_iter();
+        let waiting = waiting.filter_map(|index| Some((index, batch.waiting(index)?)));
+        let waiting: Vec<(usize, WaitingCall)> = waiting.collect();
+        let is_kept =
+            waiting.iter().all(|(_, call)| is_known(call)) || self.keep_batch(&mut batch).await;
+        for (index, call) in waiting {
+            let is_known = is_known(&call);
+            if !is_known && !is_kept {
                 batch.refuse(index, &CallRefusal::undecided());
             } else if !(is_known && batch.was_shown()) {
                 self.ready.push_back(AgentEvent::Waiting {
-                    call: Box::new(waiting),
+                    call: Box::new(call),
                     session_id: self.session_id().cloned(),
                 });
             }
@@ -192,7 +199,7 @@ impl Run {
                 BatchStep::Starting { index, start } => {
                     Box::pin(self.start_call(index, start)).await;
                 }
-                BatchStep::Waiting { index } => Box::pin(self.ask(index)).await,
+                BatchStep::Waiting(indexes) => Box::pin(self.ask(indexes)).await,
                 BatchStep::Ended | BatchStep::Aborted => break,
             }
         }

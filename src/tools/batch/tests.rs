@@ -87,6 +87,7 @@ fn calls(tool: FakeTool, waits: &[u64]) -> Vec<BatchCall> {
             .into_iter()
             .collect(),
         call_id: format!("call_{index}"),
+        hook_context: None,
         trace: None,
         started: Arc::default(),
         announced: false,

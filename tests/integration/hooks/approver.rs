@@ -131,3 +131,24 @@ async fn a_call_that_waits_is_not_asked_about_again() {
     assert_eq!(tools.names(), ["charge"]);
     assert_eq!(receiver.bodies().len(), 1);
 }
+
+#[tokio::test]
+async fn what_a_hook_adds_joins_the_result_of_a_call_that_has_waited() {
+    let asks = json!({"permissionDecision": "ask", "additionalContext": "look twice"});
+    let receiver = Receiver::start(move |_, _| output(&asks)).await;
+    let upstream = calling([("charge", json!({"n": "1"}))]).await;
+    let tools = tools().await;
+    let hooks = receiver.entry("before_tool", "/", "");
+    let app = super::app(&upstream, &tools, &hooks).await;
+    let pay = with(ask_with("Pay", ["charge"]), "session_id", json!("s"));
+    let first = app.post_chat(pay.clone()).await;
+    assert_eq!(stopped(&first), "approval_required");
+    let id = first.completion()["agent"]["approvals"][0]["approval_id"].clone();
+    let path = format!("/v1/agent/approvals/{}", id.as_str().unwrap());
+    let approve = json!({"decision": "approve"});
+    assert_eq!(app.client().post(&path, &approve).await.status, 200);
+    let go_on = with(pay, "messages", json!([]));
+    assert_eq!(app.post_chat(go_on).await.content(), "Done.");
+    assert_eq!(upstream.last().tool_results()[0].1, "r\nlook twice");
+    assert_eq!(receiver.bodies().len(), 1);
+}
