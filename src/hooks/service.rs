@@ -7,10 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
-    TRANSFER_ENCODING,
-};
+use ::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
@@ -23,7 +20,7 @@ use super::{HookMeter, OnFailure};
 use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id};
 use crate::net::{
     BodyError, CaCertificates, CappedBody, ClientError, ClientOptions, HttpClient, RequestBody,
-    SigningKey,
+    SigningKey, with_configured,
 };
 
 /// How long an idle connection is kept. Common servers close idle connections after 5 s, and a request on one that is being
@@ -298,25 +295,9 @@ impl fmt::Debug for HookService {
     }
 }
 
-/// The headers that are the same for every request. Configured headers replace the default ones.
+/// The headers that are the same for every request.
 fn base_headers(configured: &HeaderMap) -> HeaderMap {
     let json = HeaderValue::from_static("application/json");
-    let mut headers = HeaderMap::from_iter([(ACCEPT, json.clone()), (CONTENT_TYPE, json)]);
-    for name in configured.keys() {
-        headers.remove(name);
-    }
-    for (name, value) in configured {
-        headers.append(name.clone(), value.clone());
-    }
-    // The HTTP client sets the headers of the connection; compressed answers are not supported.
-    for name in [
-        CONTENT_LENGTH,
-        TRANSFER_ENCODING,
-        CONNECTION,
-        EXPECT,
-        ACCEPT_ENCODING,
-    ] {
-        headers.remove(name);
-    }
-    headers
+    let headers = HeaderMap::from_iter([(ACCEPT, json.clone()), (CONTENT_TYPE, json)]);
+    with_configured(headers, configured)
 }

@@ -3,10 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use ::http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName,
-    TRANSFER_ENCODING, USER_AGENT,
-};
+use ::http::header::{ACCEPT, CONTENT_TYPE, HeaderName, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use bytes::Bytes;
 use rand::RngExt;
@@ -18,7 +15,7 @@ use url::{Url, form_urlencoded};
 use super::Endpoint;
 use super::retry::{AttemptError, WebhookError};
 use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id, shown};
-use crate::net::RequestBody;
+use crate::net::{RequestBody, with_configured};
 use crate::tools::{ToolError, ToolInvocation};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -133,7 +130,7 @@ impl PreparedCall {
     }
 }
 
-/// The headers that are the same for every call. Configured headers replace the default ones.
+/// The headers that are the same for every call.
 pub(super) fn base_headers(method: &Method, configured: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
@@ -141,23 +138,7 @@ pub(super) fn base_headers(method: &Method, configured: &HeaderMap) -> HeaderMap
     if method != Method::GET {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    for name in configured.keys() {
-        headers.remove(name);
-    }
-    for (name, value) in configured {
-        headers.append(name.clone(), value.clone());
-    }
-    // The HTTP client sets the headers of the connection; compressed responses are not supported.
-    for name in [
-        CONTENT_LENGTH,
-        TRANSFER_ENCODING,
-        CONNECTION,
-        EXPECT,
-        ACCEPT_ENCODING,
-    ] {
-        headers.remove(name);
-    }
-    headers
+    with_configured(headers, configured)
 }
 
 fn body(invocation: &ToolInvocation, timeout: Duration) -> Result<Bytes, ToolError> {
