@@ -1,21 +1,18 @@
 //! `loopwright approvals`: what a person sees of the calls that wait, and decides, in a terminal.
 
-use std::process::Stdio;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::process::Command;
 
-use super::support::app::{Ended, TestApp};
+use super::support::app::{Ended, TestApp, run_command};
 use super::support::ask::{ask_with, with};
 use super::support::client::{Answer, Client};
 use super::support::script::{Reply, calls, text};
 use super::support::server::{Arrived, HttpReply, Outgoing, Server};
 use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, Webhook};
-use super::support::within;
 
 const ASK: &str = r#"
     [[permissions]]
@@ -29,21 +26,7 @@ const ASK: &str = r#"
 
 /// Runs `approvals` with these words and variables.
 async fn run(words: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_loopwright"));
-    command
-        .arg("approvals")
-        .args(words)
-        .env_clear()
-        .envs(variables.iter().copied())
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let ended = within("the command", command.output()).await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended {
-        code: ended.status.code(),
-        stdout: text(ended.stdout),
-        stderr: text(ended.stderr),
-    }
+    run_command("approvals", words, variables).await
 }
 
 /// What it prints where it succeeds.

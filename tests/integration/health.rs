@@ -1,34 +1,16 @@
 //! `loopwright health` and `loopwright --version`, as an operator and a container use them.
 
-use std::process::Stdio;
-
 use tokio::net::TcpListener;
-use tokio::process::Command;
 
-use super::support::app::{Ended, TestApp};
+use super::support::app::{Ended, TestApp, run_command};
 use super::support::upstream::ScriptedUpstream;
-use super::support::within;
 
 const KEY: &str = "alice-key-0123456789";
 const KEYS: &str = "[[api_keys]]\nname = \"alice\"\nenv = \"ALICE\"";
 
 /// Runs the command with these words and variables.
 async fn health(words: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_loopwright"));
-    command
-        .arg("health")
-        .args(words)
-        .env_clear()
-        .envs(variables.iter().copied())
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let ended = within("the command", command.output()).await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended {
-        code: ended.status.code(),
-        stdout: text(ended.stdout),
-        stderr: text(ended.stderr),
-    }
+    run_command("health", words, variables).await
 }
 
 /// The one line of a failure.
@@ -124,9 +106,7 @@ async fn what_is_no_well_server_is_the_status_one_with_the_cause() {
 
 #[tokio::test]
 async fn the_version_is_said() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_loopwright"));
-    let said = command.arg("--version").output().await.unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
+    let said = run_command("--version", &[], &[]).await.stdout;
     let version = format!("loopwright {}", env!("CARGO_PKG_VERSION"));
     assert!(said.starts_with(&version), "{said}");
 }

@@ -82,12 +82,7 @@ impl Machine {
         let ended = within("the launch", command.output()).await.unwrap();
         assert_eq!(contents(&self.path("home")), before, "{words:?}");
         assert_eq!(contents(&self.path("tmp")).len(), 0, "{words:?}");
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ended {
-            code: ended.status.code(),
-            stdout: text(ended.stdout),
-            stderr: text(ended.stderr),
-        }
+        ended.into()
     }
 }
 

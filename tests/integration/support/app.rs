@@ -1,7 +1,7 @@
 //! The built binary, started with a configuration of the test's own.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,31 @@ pub(crate) struct TestApp {
     builder: Builder,
     process: Process,
     client: Client,
+}
+
+/// Runs a command of the binary with these words and variables, and no others, until it ends.
+pub(crate) async fn run_command(name: &str, words: &[&str], variables: &[(&str, &str)]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loopwright"));
+    command
+        .arg(name)
+        .args(words)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = within("the command", command.output()).await.unwrap();
+    Ended::from(output)
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
 }
 
 /// A process that has ended by itself.
