@@ -9,6 +9,7 @@ mod records;
 mod replay;
 mod schema;
 
+pub use self::approvals::PendingApproval;
 pub use self::call::{CallCollector, DirectCallAnswer};
 pub use self::chunks::{ChunkEncoder, ChunkOptions, fail};
 pub use self::completion::CompletionCollector;

@@ -121,7 +121,12 @@ impl ResponseEncoder {
             AgentEvent::Extra { level, fields } => self.extra(level, &fields, out),
             AgentEvent::RoundEnded(end) => self.end_round(&end, out),
             AgentEvent::Calling(calling) => self.calling(*calling, out),
-            AgentEvent::Waiting { call, .. } => self.waits(&call, out),
+            AgentEvent::Waiting { call, session_id } => {
+                self.waits(&call, out);
+                if self.options.is_named() {
+                    self.asks(&call, session_id.as_ref(), out);
+                }
+            }
             AgentEvent::ClientArguments(piece) => {
                 self.end_reasoning("completed", out);
                 self.client_calls

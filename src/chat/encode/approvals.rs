@@ -48,7 +48,7 @@ struct ApprovalTool<'a> {
 
 /// An entry of `agent.approvals`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct PendingApproval<'a> {
+pub struct PendingApproval<'a> {
     approval_id: &'a ApprovalId,
     /// The session.
     session_id: Option<&'a SessionId>,
@@ -92,7 +92,8 @@ impl<'a> ApprovalRequiredEvent<'a> {
 }
 
 impl<'a> PendingApproval<'a> {
-    pub(super) fn new(call: &'a WaitingCall, session_id: Option<&'a SessionId>) -> Self {
+    /// That of a call, in the session if it is stored.
+    pub fn new(call: &'a WaitingCall, session_id: Option<&'a SessionId>) -> Self {
         let WaitingCall { of, wait } = call;
         Self {
             approval_id: &wait.id,

@@ -11,6 +11,8 @@ use serde_json::json;
 use super::ResponseEncoder;
 use super::items::ItemPlace;
 use crate::agent::event::{Calling, ToolCallRecord, WaitingCall};
+use crate::chat::encode::PendingApproval;
+use crate::ids::SessionId;
 
 /// The calls of a batch whose items have not begun.
 #[derive(Debug, Default)]
@@ -74,6 +76,23 @@ impl ResponseEncoder {
         let id = &call.of.tool_call_id;
         self.held.0.retain(|held| held.calling.tool_call_id != *id);
         self.release(out);
+    }
+
+    /// Tells that a person is asked about a call for which there will be no item, for clients that ask for it.
+    pub(super) fn asks(
+        &mut self,
+        call: &WaitingCall,
+        session: Option<&SessionId>,
+        out: &mut BytesMut,
+    ) {
+        let server = call.of.on_server.as_ref();
+        if server.is_some_and(|remote| self.options.asks_client(&remote.server)) {
+            return;
+        }
+        let approval = serde_json::to_string(&PendingApproval::new(call, session));
+        let members = format!("\"approval\":{}", approval.unwrap_or_default());
+        self.events
+            .write("loopwright.approval_required", &members, out);
     }
 
     /// Begins the items of all calls that have none.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use crate::chat::encode::{AgentSummary, FileEntry};
+use crate::chat::encode::{AgentSummary, FileEntry, PendingApproval};
 
 /// A response. Members of the request come back with what was asked, else with OpenAI's defaults.
 #[derive(Debug, JsonSchema)]
@@ -255,4 +255,10 @@ pub struct ResponseEvent {
     /// Of `loopwright.notice`.
     #[schemars(with = "Map<String, Value>", skip_serializing_if = "Option::is_none")]
     notice: Option<Map<String, Value>>,
+    /// Of `loopwright.approval_required`.
+    #[schemars(
+        with = "PendingApproval<'static>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    approval: Option<Map<String, Value>>,
 }

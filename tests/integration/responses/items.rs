@@ -216,6 +216,32 @@ async fn progress_decides_which_calls_are_shown() {
 }
 
 #[tokio::test]
+async fn a_call_that_waits_has_an_event_for_clients_that_ask_for_it() {
+    let called = || calls([("t", json!({}))]);
+    let upstream = ScriptedUpstream::start([called(), called()]).await;
+    let hook = Webhook::start().await;
+    let settings = "agent_permission = 'ask'\napproval_wait = 0\n";
+    let app = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = app.toml(settings).start().await;
+    for (progress, told) in [("named", 1), ("auto", 0)] {
+        let body = with(request(json!("Go")), "tools", json!([function("t")]));
+        let body = with(body, "agent", json!({"progress": progress}));
+        let events = stream(app.client(), body).await;
+        let response = last(&events);
+        assert_eq!(response["agent"]["stop_reason"], "approval_required");
+        let name = "loopwright.approval_required";
+        let found: Vec<&Value> = events.iter().filter(|one| one["type"] == name).collect();
+        assert_eq!(found.len(), told, "{progress}");
+        for event in found {
+            assert_eq!(event["approval"], response["agent"]["approvals"][0]);
+            assert_eq!(event["approval"]["tool"], "t");
+            assert_eq!(event["approval"]["arguments"], json!({}));
+        }
+    }
+    assert!(hook.calls().is_empty());
+}
+
+#[tokio::test]
 async fn a_refusal_is_a_part_of_its_own() {
     let chunk = |delta: Value, finish: Value| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
