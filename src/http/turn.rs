@@ -300,7 +300,7 @@ pub(super) async fn answer(
     let streamed = reply.is_streamed();
     let mut response = if streamed && !origin.is_alone() {
         stream_of(state, reader, delivery.start.began).await
-    } else if background {
+    } else if background && reader.is_recorded().await {
         reply.accepted(&reader.status())
     } else {
         whole_of(reader, delivery.start.began).await
@@ -332,7 +332,13 @@ fn run_start(
         has_key: goes_on || key.is_some(),
         goes_on,
     };
-    let permit = permit_for_turn(state, &request.caller.owner)?;
+    let permit = match delivery.start.origin {
+        // It calls no model.
+        RunOrigin::Cancelled => None,
+        RunOrigin::Request | RunOrigin::Repeated | RunOrigin::ByItself => {
+            Some(permit_for_turn(state, &request.caller.owner)?)
+        }
+    };
     Ok(RunStart {
         id: id.clone(),
         encode: reply.encode(id, context),

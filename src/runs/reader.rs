@@ -45,6 +45,15 @@ impl FirstReader {
         self.state.last_status()
     }
 
+    /// Waits until the store has the record of the run; says whether it has.
+    pub async fn is_recorded(&self) -> bool {
+        let probe = |progress: &Progress| match progress.recorded {
+            true => Some(true),
+            false => progress.is_over().then_some(false),
+        };
+        self.wait_for(probe).await
+    }
+
     /// Waits for the first model call's success or the end of the run.
     pub async fn beginning(&self) -> Beginning {
         let probe = |progress: &Progress| match &progress.head {

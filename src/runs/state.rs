@@ -50,6 +50,8 @@ pub(super) struct RunState {
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) log: Log,
+    /// The store has the record of the run, if it is to have one.
+    pub(super) recorded: bool,
     /// The headers that came with the first model call's success.
     pub(super) head: Option<HeaderMap>,
     session_id: Option<SessionId>,
@@ -85,6 +87,7 @@ impl RunState {
             changed: Notify::new(),
             progress: Mutex::new(Progress {
                 log: Log::new(charge, start.streamed),
+                recorded: false,
                 head: None,
                 session_id: start.session_id.clone(),
                 forgotten: false,
@@ -141,6 +144,12 @@ impl RunState {
         let appended = self.progress.lock().log.append(page);
         self.notify();
         appended
+    }
+
+    /// The store has the record of the run, if it is to have one.
+    pub(super) fn note_recorded(&self) {
+        self.progress.lock().recorded = true;
+        self.notify();
     }
 
     /// The first model call was answered with success.

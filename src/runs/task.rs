@@ -43,6 +43,7 @@ pub(super) async fn run(
         state.end(&mut page, answer);
         return;
     }
+    state.note_recorded();
     let driven = async {
         let (turn, ends) = match work {
             Work::Turn(turn) => (turn, false),

@@ -161,6 +161,23 @@ async fn a_stream_that_is_cut_at_one_replica_goes_on_at_the_other() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL"]
+async fn a_run_that_was_accepted_is_known_to_the_other_replica() {
+    let (upstream, hook) = hanging().await;
+    let fleet = Fleet::new(upstream, hook).await;
+    let [first, second] = fleet.two(CLUSTER).await;
+    for number in 0..10 {
+        let body = with(in_session("Go"), "session_id", json!(format!("s{number}")));
+        let body = with(body, "agent", json!({"background": true}));
+        let accepted = first.post_chat(body).await;
+        assert_eq!(accepted.status, 202);
+        let id = accepted.json()["id"].as_str().unwrap().to_owned();
+        let shown = second.get(&path(&id)).await;
+        assert_eq!(shown.status, 202, "{}", shown.text());
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
 async fn a_run_is_cancelled_through_the_other_replica() {
     let (upstream, hook) = hanging().await;
     let fleet = Fleet::new(upstream, hook).await;
