@@ -134,6 +134,8 @@ function runView(id) {
     async () => {
       try {
         await post(path`/v1/chat/completions/${id}/cancel`, { mode: "abort" });
+        // A run that waited has ended by now.
+        await load();
       } catch (error) {
         fill(problem, errorBox(error));
       }

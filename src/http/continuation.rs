@@ -133,7 +133,11 @@ pub(super) async fn cancel(
     if state.runs.cancel(owner, run, mode) {
         return Ok(true);
     }
-    let waited = go_on(state, owner, run, RunOrigin::Cancelled).await?;
+    let waited = match go_on(state, owner, run, RunOrigin::Cancelled).await {
+        // It has gone on by itself in between.
+        Err(_) if state.runs.cancel(owner, run, mode) => return Ok(true),
+        waited => waited?,
+    };
     if waited {
         let _ended_or_stuck = state.runs.wait_for(owner, run).await;
     }

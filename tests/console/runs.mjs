@@ -96,6 +96,32 @@ export const cases = [
     },
   ],
   [
+    "a run that waits for a decision is stopped",
+    async ({ browser, server }) => {
+      const content = 'call pay {"to": "Ada", "cents": 5}';
+      const messages = [{ role: "user", content }];
+      const started = await fetch(`${server.url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ model: "scripted", session_id: "stopped", agent: { background: true }, messages }),
+      });
+      assert.equal(started.status, 202, await started.clone().text());
+      const { id } = await started.json();
+      for (let run = {}; !run.approvals?.length; ) {
+        const answer = await fetch(`${server.url}/v1/chat/completions/${id}`);
+        assert.equal(answer.status, 202);
+        run = await answer.json();
+      }
+      const page = await browser.open(server);
+      await page.goto(`${server.url}/#/runs/${id}`);
+      await page.locator(".facts", { hasText: "waits for 1 decision" }).waitFor();
+      await page.getByRole("button", { name: "Stop" }).click();
+      await page.locator(".facts", { hasText: "cancelled" }).waitFor();
+      const list = await (await fetch(`${server.url}/v1/agent/approvals`)).json();
+      assert.ok(list.data.every((approval) => approval.run_id !== id));
+    },
+  ],
+  [
     "a connection that is lost is made again",
     async ({ browser, server }) => {
       const page = await browser.open(server);
