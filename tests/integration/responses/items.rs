@@ -220,13 +220,13 @@ async fn a_call_that_waits_has_an_event_for_clients_that_ask_for_it() {
     let called = || calls([("t", json!({}))]);
     let upstream = ScriptedUpstream::start([called(), called()]).await;
     let hook = Webhook::start().await;
-    let settings = "agent_permission = 'ask'\napproval_wait = 0\n";
+    let settings = "dispatch_tools = ['*']\nagent_permission = 'ask'\napproval_wait = 0\n";
     let app = TestApp::builder().upstream(&upstream).dispatch(&hook);
     let app = app.toml(settings).start().await;
     for (progress, told) in [("named", 1), ("auto", 0)] {
         let body = with(request(json!("Go")), "tools", json!([function("t")]));
         let body = with(body, "agent", json!({"progress": progress}));
-        let events = stream(app.client(), body).await;
+        let events = stream(app.client(), with(body, "store", json!(true))).await;
         let response = last(&events);
         assert_eq!(response["agent"]["stop_reason"], "approval_required");
         let name = "loopwright.approval_required";

@@ -1,7 +1,7 @@
 //! The built binary, started with a configuration of the test's own.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Output, Stdio};
+use std::process::{self, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ pub(crate) async fn run_command(name: &str, words: &[&str], variables: &[(&str, 
     Ended::from(output)
 }
 
-impl From<Output> for Ended {
-    fn from(output: Output) -> Self {
+impl From<process::Output> for Ended {
+    fn from(output: process::Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Self {
             code: output.status.code(),
