@@ -11,8 +11,9 @@ mod hooked;
 mod limit;
 mod park;
 mod round;
+mod start;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,36 +23,25 @@ use tracing::Span;
 
 use self::ask::PausedBatch;
 use super::batch::{Batch, BatchStep};
-use super::contents::NamedContents;
 use super::control::TurnControl;
-use super::conversation::{Conversation, OpenContext, OpenedTurn, is_long};
+use super::conversation::Conversation;
 use super::event::{AgentEvent, Notice, WaitingCall};
-use super::inputs::{InputFiles, Inputs};
-use super::machine::Machine;
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallContext, ModelCallStep};
 use super::open_batch::OpenBatch;
 use super::options::TextMode;
 use super::parked::TurnState;
-use super::policy::{TurnPolicies, TurnRules};
 use super::prompt::Prompt;
 use super::stop::StopReason;
 use super::transcript::AnswerText;
-use super::turn::{ToolSet, TurnRequest};
-use super::turn_bytes::TurnBytes;
+use super::turn::TurnRequest;
 use super::turn_env::TurnEnv;
 use super::unstored::UnstoredQuestions;
 use super::{AgentError, AgentParts, RunError};
 use crate::hooks::HookRecord;
-use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::openai::usage::{FinishReason, Usage};
-use crate::polling::block_in_place_if;
 use crate::session::StoreError;
-use crate::session::repair::repair;
-use crate::tools::gate::TurnPermissions;
-use crate::tools::tool_search::TOOL_SEARCH;
 use crate::traces;
-use crate::upstream::messages;
 
 /// One turn of a conversation while it runs. What another process would need to go on with it is in its state, its batch and
 /// the session.
@@ -131,89 +121,6 @@ enum Phase {
 }
 
 impl Run {
-    /// Opens the conversation and prepares the first model call.
-    pub(super) async fn start(
-        parts: Arc<AgentParts>,
-        mut request: TurnRequest,
-        control: TurnControl,
-    ) -> Result<Self, AgentError> {
-        let started = Instant::now();
-        let owner = request.caller.owner.clone();
-        let context = OpenContext {
-            sessions: &parts.sessions,
-            tasks: &parts.tasks,
-            inputs: parts.input_files(&owner),
-        };
-        let OpenedTurn {
-            mut conversation,
-            history,
-            parked,
-            follow,
-        } = Conversation::open(context, &mut request, control.run()).await?;
-        restore_found(&request.tools, &history);
-        let history = match &request.instructions {
-            Some(instructions) => messages::with_instructions(instructions, history),
-            None => history,
-        };
-        let messages = (history, follow);
-        let resolved = resolve_files(context.inputs, &request, conversation.as_mut(), messages);
-        let (mut history, follow, inputs) = resolved.await?;
-        let room = TurnBytes::new(parts.settings.max_turn_bytes);
-        let files = &parts.sessions.files;
-        let contents = NamedContents::of_history(files, &request, &mut history, room).await;
-        let container = request.options.container.as_ref();
-        let sources = &parts.tools.sources;
-        let turn_env = TurnEnv::new(sources, &owner, conversation.as_mut(), container, inputs);
-        let bytes = history.iter().map(|message| message.json().len()).sum();
-        let long = is_long(history.len(), bytes);
-        let history = block_in_place_if(long, || repair(history));
-        let route = request.route.clone();
-        let prompt = Prompt::new(route, history, contents, request.options.truncates);
-        let answer_text = AnswerText::new(request.options.citations, turn_env.sources());
-        if let Some(conversation) = &mut conversation {
-            conversation.record_run();
-        }
-        let span = turn_span(&request, conversation.as_ref());
-        let turn = new_turn(&parts, &request);
-        let unstored = UnstoredQuestions::new(parts.unstored.clone(), control.run().clone());
-        let mut run = Self {
-            parts,
-            request,
-            conversation,
-            turn_env,
-            turn,
-            prompt,
-            phase: Phase::BeforeModelCall,
-            ready: VecDeque::new(),
-            answer_text,
-            usage: None,
-            usage_by_round: Vec::new(),
-            notices: Vec::new(),
-            hook_record: HookRecord::default(),
-            finish_reason: FinishReason::Stop,
-            last_buffered: Vec::new(),
-            started,
-            started_queued: false,
-            aborted: Some(Box::pin(control.aborted())),
-            control,
-            waited: Duration::ZERO,
-            paused: Duration::ZERO,
-            waiting: Vec::new(),
-            unstored,
-            follow,
-            span,
-            trace: None,
-            spent: started.elapsed(),
-            called: started,
-            counted: false,
-            lease_lost: false,
-        };
-        if let Some(parked) = parked {
-            run.take_on(parked);
-        }
-        Ok(run)
-    }
-
     /// The same with a span for the collector.
     pub(super) fn traced(mut self, span: Option<traces::Span>) -> Self {
         self.trace = span;
@@ -359,77 +266,6 @@ impl Run {
             }
         }
     }
-}
-
-/// Adds the ids of a turn to log lines.
-fn turn_span(request: &TurnRequest, conversation: Option<&Conversation>) -> Span {
-    let session = conversation.and_then(Conversation::session_id);
-    tracing::info_span!(
-        "turn",
-        request_id = %request.caller.request_id,
-        session_id = session.map(tracing::field::display)
-    )
-}
-
-/// The state of a turn that begins.
-fn new_turn(parts: &AgentParts, request: &TurnRequest) -> TurnState {
-    let rules = TurnRules::of(&request.options, request.tools.forbids_calls());
-    TurnState {
-        machine: Machine::new(TurnPolicies::new(rules)),
-        permissions: TurnPermissions::new(request.permissions.clone()),
-        approvals: Arc::default(),
-        turn_bytes: TurnBytes::new(parts.settings.max_turn_bytes),
-        output_tokens: 0,
-        sent_back: 0,
-        produced: HashSet::new(),
-        limits: request.options.limits,
-        age: Duration::ZERO,
-    }
-}
-
-/// Offers the tools again that searches of the history found.
-fn restore_found(tools: &ToolSet, history: &[Message]) {
-    if !tools.is_searchable() {
-        return;
-    }
-    let calls = history.iter().flat_map(Message::tool_calls);
-    let searches = calls.filter(|call| call.name == TOOL_SEARCH);
-    let searches: HashSet<&str> = searches.map(|call| call.id.as_str()).collect();
-    for message in history {
-        let call = message.tool_call_id();
-        if call.is_some_and(|call| searches.contains(call)) {
-            tools.restore_found(&message.content_text());
-        }
-    }
-}
-
-/// The history for the model, the messages that follow a batch, and the input files of the turn. The session uses those that the request names once the turn
-/// is written.
-async fn resolve_files(
-    inputs: InputFiles<'_>,
-    request: &TurnRequest,
-    mut conversation: Option<&mut Conversation>,
-    (history, follow): (Vec<Message>, Vec<Message>),
-) -> Result<(Vec<Message>, FollowUp, Inputs), AgentError> {
-    let before = history.len();
-    let history = [history, follow.clone()].concat();
-    let session = conversation.as_deref().and_then(Conversation::session_id);
-    let files = InputFiles { session, ..inputs };
-    let runs_code = request.tools.runs_code();
-    let resolved = files.resolve(history, &request.files, runs_code).await;
-    if let Some(conversation) = &mut conversation {
-        let named = request.files.iter();
-        conversation.use_files(named.filter_map(|named| FileId::parse(&named.id)));
-        if resolved.is_err() {
-            conversation.discard().await;
-        }
-    }
-    let (mut history, inputs) = resolved?;
-    let follow = FollowUp {
-        sent: history.split_off(before),
-        stored: follow,
-    };
-    Ok((history, follow, inputs))
 }
 
 fn buffer_mode(request: &TurnRequest) -> BufferMode {

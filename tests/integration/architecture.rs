@@ -434,10 +434,13 @@ fn retries_and_fail_over_have_one_driver() {
             "FailOver::new",
             &["upstream/router.rs", "upstream/fail_over.rs"],
         ),
-        (".fail_over(", &["agent/model_call.rs", "http/forward.rs"]),
+        (
+            ".fail_over(",
+            &["agent/model_call/attempts.rs", "http/forward.rs"],
+        ),
         (
             "fail_over.recover(",
-            &["agent/model_call.rs", "http/forward.rs"],
+            &["agent/model_call/attempts.rs", "http/forward.rs"],
         ),
     ];
     let mut wrong = Vec::new();

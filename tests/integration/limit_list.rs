@@ -49,8 +49,8 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [8953, 15, 11, 7]),
-    ("app", [819, 7, 0, 3]),
+    ("agent", [9004, 15, 11, 7]),
+    ("app", [839, 7, 0, 3]),
     ("approvals", [280, 2, 4, 1]),
     ("blobs", [1108, 11, 5, 10]),
     ("chat", [3672, 14, 2, 3]),
