@@ -117,7 +117,7 @@ fn shown(config: &LaunchConfig, setup: &AgentSetup) -> String {
         text.push_str(&format!("unset {name}\n"));
     }
     for file in &setup.files {
-        text.push_str(&format!("\n# {}\n", directory.join(file.path).display(),));
+        text.push_str(&format!("\n# {}\n", directory.join(file.path).display()));
         for line in file.content.lines() {
             text.push_str(&format!("{}\n", plain(line)));
         }

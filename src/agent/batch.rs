@@ -164,8 +164,9 @@ impl Batch {
                     () = &mut *aborted => return BatchStep::Aborted,
                     event = self.running.next() => event,
                 },
-                // The calls that come to wait at once are kept at once.
-                false => match self.running.next().now_or_never().flatten() {
+                // The calls that come to wait at once are kept at once. Between calls that run one after another the stream is
+                // not ready once.
+                false => match (0..2).find_map(|_| self.running.next().now_or_never().flatten()) {
                     Some(event) => Some(event),
                     None => return BatchStep::Waiting(mem::take(&mut self.asking)),
                 },

@@ -40,6 +40,15 @@ impl UnstoredApprovals {
             .collect()
     }
 
+    /// The bytes of the arguments of these calls.
+    pub fn waiting_bytes(&self, owner: Option<&Owner>) -> u64 {
+        let all = self.0.lock();
+        let all = all.values().map(|one| &one.approval);
+        let mine = all.filter(|approval| is_of(approval, owner));
+        mine.map(|approval| approval.question.arguments.len() as u64)
+            .sum()
+    }
+
     /// The question with this id, if it belongs to the owner.
     pub fn find(&self, owner: Option<&Owner>, id: &ApprovalId) -> Option<Approval> {
         let all = self.0.lock();

@@ -1,5 +1,7 @@
 //! `GET /v1/agent/approvals` and `POST /v1/agent/approvals/{id}`: the calls that wait for a person's decision, and the decision.
 
+use std::collections::HashMap;
+
 use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -123,26 +125,6 @@ fn seen_by(state: &AppState, owner: &Owner) -> Option<Owner> {
     (!is_operator).then(|| owner.clone())
 }
 
-/// Reads calls that wait for a decision, with the memory that is reserved for them.
-async fn read(
-    state: &AppState,
-    caller: &Owner,
-    owner: Option<&Owner>,
-    session: Option<&SessionId>,
-) -> Result<(Vec<Approval>, ReservedMemory), ApiError> {
-    let filter = WaitingFilter {
-        owner,
-        session,
-        calls: MOST_LISTED,
-        bytes: MOST_LISTED_BYTES,
-    };
-    let store = &state.sessions.store;
-    let bytes = store.waiting_bytes(filter).await?;
-    let bytes = bytes.saturating_mul(reads::TEXT_FACTOR);
-    let memory = reads::reserve(state, caller, bytes).await?;
-    Ok((store.waiting_approvals(filter).await?, memory))
-}
-
 /// The calls of the session of a run that wait for a decision, and their memory.
 pub(super) async fn of_run(
     state: &AppState,
@@ -152,9 +134,11 @@ pub(super) async fn of_run(
     let Some(session) = &run.session_id else {
         return Ok((Vec::new(), state.reads.empty(owner)));
     };
-    let (waiting, memory) = read(state, owner, Some(owner), Some(session)).await?;
-    let listed = waiting.into_iter().map(ListedApproval::from);
-    Ok((listed.collect(), memory))
+    let store = &state.sessions.store;
+    let bytes = store.waiting_bytes_in(owner, session).await?;
+    let memory = reads::reserve(state, owner, bytes.saturating_mul(reads::TEXT_FACTOR)).await?;
+    let waiting = store.waiting_in(owner, session).await?.into_iter();
+    Ok((waiting.map(ListedApproval::from).collect(), memory))
 }
 
 /// Lists the calls that wait for a decision, the oldest first.
@@ -163,19 +147,53 @@ pub(super) async fn list(
     Extension(owner): Extension<Owner>,
 ) -> Result<Response, ApiError> {
     let seen_by = seen_by(&state, &owner);
-    let (waiting, memory) = read(&state, &owner, seen_by.as_ref(), None).await?;
-    let unstored = state.agent.unstored().waiting(seen_by.as_ref()).into_iter();
-    let stored = waiting.into_iter().map(ListedApproval::from);
-    let mut data: Vec<_> = stored
-        .chain(unstored.map(ListedApproval::unstored))
-        .collect();
-    data.sort_by(|one, other| one.approval_id.cmp(&other.approval_id));
-    data.truncate(MOST_LISTED);
+    let filter = WaitingFilter {
+        owner: seen_by.as_ref(),
+        calls: MOST_LISTED,
+        bytes: MOST_LISTED_BYTES,
+    };
+    let (store, unstored) = (&state.sessions.store, state.agent.unstored());
+    let bytes = store.waiting_bytes(filter).await? + unstored.waiting_bytes(filter.owner);
+    let memory = reads::reserve(&state, &owner, bytes.saturating_mul(reads::TEXT_FACTOR)).await?;
+    let stored = store.waiting_approvals(filter).await?.into_iter();
+    let unstored = unstored.waiting(filter.owner).into_iter();
+    let all = stored
+        .map(|approval| (approval, true))
+        .chain(unstored.map(|approval| (approval, false)));
+    let listed = shared_out(all.collect()).into_iter();
     let list = ApprovalList {
-        data,
+        data: listed
+            .map(|(approval, is_stored)| match is_stored {
+                true => ListedApproval::from(approval),
+                false => ListedApproval::unstored(approval),
+            })
+            .collect(),
         object: "list",
     };
     Ok(reads::json(&list, memory))
+}
+
+/// As many calls as there is room for, the oldest first. Each owner's oldest come before the next ones of any.
+fn shared_out(mut all: Vec<(Approval, bool)>) -> Vec<(Approval, bool)> {
+    all.sort_by(|(one, _), (other, _)| one.question.id.cmp(&other.question.id));
+    let mut counts: HashMap<Owner, usize> = HashMap::new();
+    let placed = all.into_iter().map(|listed| {
+        let count = counts.entry(listed.0.owner.clone()).or_default();
+        *count += 1;
+        (*count, listed)
+    });
+    let mut placed: Vec<_> = placed.collect();
+    placed.sort_by_key(|(place, _)| *place);
+    let mut bytes = 0;
+    let fits = |(approval, _): &(Approval, bool)| {
+        let is_first = bytes == 0;
+        bytes += approval.question.arguments.len() as u64;
+        is_first || bytes <= MOST_LISTED_BYTES
+    };
+    let all = placed.into_iter().map(|(_, listed)| listed);
+    let mut listed: Vec<_> = all.take(MOST_LISTED).take_while(fits).collect();
+    listed.sort_by(|(one, _), (other, _)| one.question.id.cmp(&other.question.id));
+    listed
 }
 
 /// Decides about a call.
@@ -316,5 +334,57 @@ impl AskedDecision {
             message: self.message,
             remember: self.remember,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::RunId;
+    use crate::session::ApprovalQuestion;
+
+    fn waits(owner: &str, bytes: usize) -> (Approval, bool) {
+        let question = ApprovalQuestion {
+            id: ApprovalId::fresh(),
+            run: RunId::fresh(),
+            round: 0,
+            tool_call_id: String::new(),
+            tool: String::new(),
+            arguments: "1".repeat(bytes),
+            digest: String::new(),
+            scope: String::new(),
+            reason: None,
+            rule: None,
+            expires_at: 0,
+        };
+        let approval = Approval {
+            owner: Owner::key(owner),
+            session: SessionId::fresh(),
+            question,
+            created_at: 0,
+            state: ApprovalState::Waiting,
+            message: None,
+            edited: None,
+            remember: None,
+            decided_at: None,
+        };
+        (approval, true)
+    }
+
+    #[test]
+    fn a_list_has_room_for_each_owner() {
+        let large = usize::try_from(MOST_LISTED_BYTES / 3).unwrap();
+        for (count, bytes, of_first) in [(2 * MOST_LISTED, 1, MOST_LISTED - 1), (9, large, 3)] {
+            let many = (0..count).map(|_| waits("first", bytes));
+            let all: Vec<_> = many.chain([waits("second", 1)]).collect();
+            let ids: Vec<_> = all.iter().map(|(one, _)| one.question.id.clone()).collect();
+            let listed = shared_out(all).into_iter();
+            let listed: Vec<_> = listed.map(|(one, _)| one.question.id).collect();
+            // The call of the second owner is the oldest.
+            let expected = [&ids[count..], &ids[..of_first]].concat();
+            assert_eq!(listed, expected, "{bytes}");
+        }
+        let huge = waits("first", 4 * large);
+        assert_eq!(shared_out(vec![huge.clone(), huge]).len(), 1);
     }
 }

@@ -247,11 +247,7 @@ pub(super) async fn cancel_session(
     let store = &state.sessions.store;
     let run = match state.runs.of_session(&owner, &id) {
         Some(run) => Some(run),
-        // That of a turn that waits has asked last.
-        None => {
-            let asked = store.approvals(&owner, &id).await?;
-            asked.last().map(|approval| approval.question.run.clone())
-        }
+        None => store.waiting_run_of(&owner, &id).await?,
     };
     if let Some(run) = run
         && continuation::cancel(&state, &owner, &run, mode).await?
@@ -275,7 +271,8 @@ pub(super) async fn delete(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     refuse_elsewhere(&state, &owner, &id).await?;
-    continuation::cancel(&state, &owner, &id, CancelMode::Abort).await?;
+    // A turn with which another run goes on stays.
+    let _ended_or_busy = continuation::cancel(&state, &owner, &id, CancelMode::Abort).await;
     if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
     }

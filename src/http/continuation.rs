@@ -20,7 +20,8 @@ use crate::agent::turn::stored_request;
 use crate::chat::decode::PROGRESS_HEADER;
 use crate::ids::{Owner, RequestId, RunId};
 use crate::openai::raw::RawObject;
-use crate::runs::{CancelMode, RunAnswer, WaitingRun};
+use crate::runs::{CancelMode, RunAnswer, RunRecordState, WaitingRun};
+use crate::session::StoreError;
 use crate::traces::TRACEPARENT;
 
 /// The path of responses. All other requests that are stored are of chat completions.
@@ -124,6 +125,9 @@ pub async fn watch(state: AppState) {
 }
 
 /// Cancels a run that runs here, or waits for decisions; says whether it did. One that waits has ended then.
+///
+/// # Errors
+/// When another turn of the session runs, which may go on with the calls that wait, or the end cannot be stored.
 pub(super) async fn cancel(
     state: &AppState,
     owner: &Owner,
@@ -133,15 +137,33 @@ pub(super) async fn cancel(
     if state.runs.cancel(owner, run, mode) {
         return Ok(true);
     }
+    // It may have just ended, to wait.
+    state.runs.settled(owner, run).await;
+    let Some(found) = state.runs.look_up(owner, run).await? else {
+        return Ok(false);
+    };
+    if found.state != RunRecordState::Waiting {
+        return Ok(state.runs.cancel(owner, run, mode));
+    }
+    if state.draining.is_cancelled() {
+        return Err(ApiError::shutting_down());
+    }
+    let of_session = |session| state.runs.of_session(owner, &session);
+    if found.session_id.and_then(of_session).is_some() {
+        return Err(StoreError::Busy.into());
+    }
     let waited = match go_on(state, owner, run, RunOrigin::Cancelled).await {
         // It has gone on by itself in between.
         Err(_) if state.runs.cancel(owner, run, mode) => return Ok(true),
         waited => waited?,
     };
-    if waited {
-        let _ended_or_stuck = state.runs.wait_for(owner, run).await;
+    if !waited {
+        return Ok(false);
     }
-    Ok(waited)
+    match state.runs.wait_for(owner, run).await {
+        Ok(Some(answer)) if answer.status.is_success() => Ok(true),
+        _ => Err(StoreError::Busy.into()),
+    }
 }
 
 /// Starts a run again that waited; says whether it did. An error that another attempt would have as well becomes its answer.

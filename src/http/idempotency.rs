@@ -182,7 +182,8 @@ async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Op
     let streamed = reply.is_streamed();
     if background && !streamed {
         let status = state.runs.status(owner, run)?;
-        return Some(reply.accepted(&status));
+        let stored = state.runs.record_stored(owner, run).await;
+        return stored.then(|| reply.accepted(&status));
     }
     if streamed && let Ok(follow) = state.runs.follow(owner, run, 0) {
         return Some(followed(state, follow));

@@ -42,8 +42,8 @@ pub(super) async fn answer(
     }
     let held = body::read(&state, &owner, request_body, &head.headers).await?;
     // The transport parses the whole message.
-    if std::str::from_utf8(&held).is_ok_and(is_heavy) {
-        let problem = "it holds too many values; send fewer";
+    if !std::str::from_utf8(&held).is_ok_and(|text| !is_heavy(text)) {
+        let problem = "it is not UTF-8, or holds too many values; send fewer";
         return Err(ApiError::mcp(StatusCode::BAD_REQUEST, problem));
     }
     let bytes = held.clone();

@@ -300,7 +300,7 @@ pub(super) async fn answer(
     let streamed = reply.is_streamed();
     let mut response = if streamed && !origin.is_alone() {
         stream_of(state, reader, delivery.start.began).await
-    } else if background && reader.is_recorded().await {
+    } else if background && reader.record_stored().await {
         reply.accepted(&reader.status())
     } else {
         whole_of(reader, delivery.start.began).await

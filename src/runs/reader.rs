@@ -46,12 +46,8 @@ impl FirstReader {
     }
 
     /// Waits until the store has the record of the run; says whether it has.
-    pub async fn is_recorded(&self) -> bool {
-        let probe = |progress: &Progress| match progress.recorded {
-            true => Some(true),
-            false => progress.is_over().then_some(false),
-        };
-        self.wait_for(probe).await
+    pub async fn record_stored(&self) -> bool {
+        self.wait_for(Progress::record_stored).await
     }
 
     /// Waits for the first model call's success or the end of the run.

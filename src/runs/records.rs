@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::keys::KEY_BYTES;
-use super::state::RunState;
+use super::state::{Progress, RunState};
 use super::{Follow, FollowError, Runs};
 use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
@@ -196,6 +196,22 @@ impl Runs {
             return Ok(self.0.table.lock().keys.reclaim(owner, key, from, to));
         }
         self.0.store.reclaim_key(owner, &key.text, from, to).await
+    }
+
+    /// Waits until the store has the record of a run in memory; says whether it has.
+    pub async fn record_stored(&self, owner: &Owner, id: &RunId) -> bool {
+        match self.find(owner, id) {
+            Some(run) => run.wait_for(Progress::record_stored).await,
+            None => false,
+        }
+    }
+
+    /// Waits until nothing is being written of a run in memory that has ended.
+    pub async fn settled(&self, owner: &Owner, id: &RunId) {
+        if let Some(run) = self.find(owner, id) {
+            run.wait_for(|progress| progress.is_settled().then_some(()))
+                .await;
+        }
     }
 
     /// Waits for the end of a run in memory.

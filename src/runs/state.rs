@@ -51,7 +51,9 @@ pub(super) struct RunState {
 pub(super) struct Progress {
     pub(super) log: Log,
     /// The store has the record of the run, if it is to have one.
-    pub(super) recorded: bool,
+    record_stored: bool,
+    /// The store has what the run has left, if it is to have that.
+    end_stored: bool,
     /// The headers that came with the first model call's success.
     pub(super) head: Option<HeaderMap>,
     session_id: Option<SessionId>,
@@ -87,7 +89,8 @@ impl RunState {
             changed: Notify::new(),
             progress: Mutex::new(Progress {
                 log: Log::new(charge, start.streamed),
-                recorded: false,
+                record_stored: false,
+                end_stored: false,
                 head: None,
                 session_id: start.session_id.clone(),
                 forgotten: false,
@@ -147,8 +150,14 @@ impl RunState {
     }
 
     /// The store has the record of the run, if it is to have one.
-    pub(super) fn note_recorded(&self) {
-        self.progress.lock().recorded = true;
+    pub(super) fn note_record_stored(&self) {
+        self.progress.lock().record_stored = true;
+        self.notify();
+    }
+
+    /// The store has what the run has left, if it is to have that.
+    pub(super) fn note_end_stored(&self) {
+        self.progress.lock().end_stored = true;
         self.notify();
     }
 
@@ -336,6 +345,19 @@ impl Progress {
 
     pub(super) fn is_over(&self) -> bool {
         self.end.is_some()
+    }
+
+    /// Whether the store has the record of the run; `None` while that is not known.
+    pub(super) fn record_stored(&self) -> Option<bool> {
+        match self.record_stored {
+            true => Some(true),
+            false => self.is_over().then_some(false),
+        }
+    }
+
+    /// Whether nothing is being written of a run that has ended.
+    pub(super) fn is_settled(&self) -> bool {
+        self.end_stored || !self.is_over()
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn run(
         state.end(&mut page, answer);
         return;
     }
-    state.note_recorded();
+    state.note_record_stored();
     let driven = async {
         let (turn, ends) = match work {
             Work::Turn(turn) => (turn, false),
@@ -95,6 +95,7 @@ impl Drop for EndGuard<'_> {
             state.end(&mut Page::default(), None);
         }
         runs.ended(state);
+        state.note_end_stored();
     }
 }
 

@@ -49,8 +49,15 @@ macro_rules! select {
     };
 }
 
-/// The calls of a list: those that can be decided, of an owner or of all, in a session or in all. Each owner's oldest come
-/// before the next ones of any, up to a number of calls and of bytes of their arguments; the first one always.
+/// What can be decided in a session.
+macro_rules! waits_in_session {
+    () => {
+        "s.owner = $1 AND s.session_id = $2 AND state = 'waiting' AND expires_at > micros_1()"
+    };
+}
+
+/// The calls of a list: those that can be decided, of an owner or of all. Each owner's oldest come before the next ones of any,
+/// up to a number of calls and of bytes of their arguments; the first one always.
 macro_rules! listed {
     () => {
         "approval_id IN (SELECT approval_id FROM (
@@ -58,10 +65,9 @@ macro_rules! listed {
             FROM (SELECT approval_id, w.created_at, octet_length(arguments) AS bytes,
                     row_number() OVER (PARTITION BY o.owner ORDER BY w.created_at, approval_id) AS place
                 FROM approvals w JOIN sessions o ON o.num = w.session
-                WHERE state = 'waiting' AND expires_at > micros_1()
-                    AND ($1 IS NULL OR o.owner = $1) AND ($2 IS NULL OR o.session_id = $2)) AS waiting
+                WHERE state = 'waiting' AND expires_at > micros_1() AND ($1 IS NULL OR o.owner = $1)) AS waiting
             WINDOW turns AS (ORDER BY place, created_at, approval_id)) AS counted
-        WHERE number = 1 OR number <= $3 AND bytes <= $4)"
+        WHERE number = 1 OR number <= $2 AND bytes <= $3)"
     };
 }
 
@@ -104,7 +110,41 @@ impl Store {
             .collect()
     }
 
+    /// What can be decided in a session, the oldest first.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting_in(
+        &self,
+        owner: &Owner,
+        session: &SessionId,
+    ) -> Result<Vec<Approval>, StoreError> {
+        let mut tx = self.read(owner, StatementSize::Large).await?;
+        let values = values![owner.as_str(), session.as_str()];
+        let rows = tx.rows(select!(waits_in_session!()), values).await?;
+        rows.into_iter().map(approval).collect()
+    }
+
     /// The bytes of the arguments of these calls.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting_bytes_in(
+        &self,
+        owner: &Owner,
+        session: &SessionId,
+    ) -> Result<u64, StoreError> {
+        let sql = concat!(
+            "SELECT CAST(coalesce(sum(octet_length(arguments)), 0) AS bigint)
+            FROM approvals a JOIN sessions s ON s.num = a.session WHERE ",
+            waits_in_session!()
+        );
+        let mut tx = self.read(owner, StatementSize::Small).await?;
+        let values = values![owner.as_str(), session.as_str()];
+        tx.one(sql, values).await?.unsigned(0)
+    }
+
+    /// The bytes of the arguments of the calls of a list.
     ///
     /// # Errors
     /// When the store fails.
@@ -161,13 +201,33 @@ impl Store {
         id: &ApprovalId,
         decision: &ApprovalDecision,
     ) -> Result<Decided, StoreError> {
-        let Some(found) = self.find_approval(owner, id).await? else {
+        let Some((session_owner, session)) = self.session_of_approval(owner, id).await? else {
             return Ok(Decided::NotFound);
         };
-        self.with_room(&found.owner, &found.session, |room| {
+        self.with_room(&session_owner, &session, |room| {
             retrying(move || self.try_decide(owner, id, decision, room))
         })
         .await
+    }
+
+    async fn session_of_approval(
+        &self,
+        owner: Option<&Owner>,
+        id: &ApprovalId,
+    ) -> Result<Option<(Owner, SessionId)>, StoreError> {
+        let sql =
+            "SELECT s.owner, s.session_id FROM approvals a JOIN sessions s ON s.num = a.session
+            WHERE approval_id = $1 AND ($2 IS NULL OR s.owner = $2)";
+        let server = Owner::server();
+        let reader = owner.unwrap_or(&server);
+        let mut tx = self.read(reader, StatementSize::Small).await?;
+        let values = values![id.as_str(), owner.map(Owner::as_str)];
+        let found = tx.row(sql, values).await?;
+        let session = |mut row: Row| {
+            let owner: String = row.column(0)?;
+            Ok((Owner::key(&owner), session_id(row.column(1)?)?))
+        };
+        found.map(session).transpose()
     }
 
     /// Decides if there is room for the decision. Else the inner error is what it would add.
@@ -198,8 +258,6 @@ impl Store {
 pub struct WaitingFilter<'a> {
     /// Of one owner; `None` for those of all.
     pub owner: Option<&'a Owner>,
-    /// In one session; `None` for those in all.
-    pub session: Option<&'a SessionId>,
     /// Most calls. Each owner's oldest come before the next ones of any.
     pub calls: usize,
     /// Most bytes of arguments. The first call is there always.
@@ -211,10 +269,9 @@ impl WaitingFilter<'_> {
         self.owner.cloned().unwrap_or_else(Owner::server)
     }
 
-    fn values(&self) -> [SqlValue<'_>; 4] {
+    fn values(&self) -> [SqlValue<'_>; 3] {
         [
             self.owner.map(Owner::as_str).into(),
-            self.session.map(SessionId::as_str).into(),
             signed(self.calls).into(),
             i64::try_from(self.bytes).unwrap_or(i64::MAX).into(),
         ]

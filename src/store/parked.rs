@@ -116,6 +116,25 @@ impl Store {
         .collect()
     }
 
+    /// The run that goes on by itself with the turn of a session, if one waits there.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting_run_of(
+        &self,
+        owner: &Owner,
+        session: &SessionId,
+    ) -> Result<Option<RunId>, StoreError> {
+        let sql = "SELECT t.run_id FROM parked_turns t JOIN sessions s ON s.num = t.session
+            WHERE s.owner = $1 AND s.session_id = $2 AND t.run_id IS NOT NULL";
+        let mut tx = self.read(owner, StatementSize::Small).await?;
+        let values = values![owner.as_str(), session.as_str()];
+        let found = tx.row(sql, values).await?;
+        found
+            .map(|mut row| run_id(&row.column::<String>(0)?))
+            .transpose()
+    }
+
     /// Records a run that waits as running in this process, and returns what it goes on with: `None` if it waits no longer, or
     /// another process runs it. Its earlier answer is deleted.
     ///

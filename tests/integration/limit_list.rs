@@ -49,7 +49,7 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [9004, 15, 11, 7]),
+    ("agent", [9017, 15, 11, 7]),
     ("app", [839, 7, 0, 3]),
     ("approvals", [280, 2, 4, 1]),
     ("blobs", [1108, 11, 5, 10]),
@@ -60,7 +60,7 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("demo", [1077, 5, 2, 5]),
     ("health", [60, 0, 0, 0]),
     ("hooks", [1331, 1, 0, 1]),
-    ("http", [12052, 38, 15, 17]),
+    ("http", [12087, 38, 15, 17]),
     ("ids", [431, 3, 5, 0]),
     ("launch", [528, 2, 1, 2]),
     ("lib", [37, 0, 0, 0]),
@@ -77,12 +77,12 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("redact", [749, 7, 1, 0]),
     ("responses", [4367, 0, 1, 0]),
     ("rules", [1745, 11, 0, 0]),
-    ("runs", [1674, 4, 5, 1]),
+    ("runs", [1698, 4, 5, 1]),
     ("sandbox", [9212, 63, 19, 39]),
     ("session", [2399, 4, 2, 2]),
     ("shutdown", [51, 0, 0, 0]),
     ("sse", [237, 0, 0, 0]),
-    ("store", [8245, 46, 19, 28]),
+    ("store", [8304, 46, 19, 28]),
     ("telemetry", [102, 0, 0, 0]),
     ("tools", [11961, 109, 23, 55]),
     ("traces", [792, 2, 0, 1]),

@@ -8,6 +8,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 use super::super::AgentError;
 use super::super::approvals::{known, question, sentence};
 use super::super::batch::{Batch, BatchStep};
+use super::super::control::AbortReason;
 use super::super::event::{AgentEvent, WaitingCall};
 use super::super::stop::StopReason;
 use super::{Aborted, Phase, Run};
@@ -104,22 +105,29 @@ impl Run {
 
     /// Nothing of the batch runs, and calls of it wait. The reader of a stream waits with them for a while; else, and where the
     /// answer brings a question to the client, the turn ends until they are decided.
-    pub(super) async fn wait_or_end(&mut self, batch: Box<Batch>) {
-        let is_read = self.control.abort_reason().is_none();
+    pub(super) async fn wait_or_end(&mut self, batch: Box<Batch>) -> Result<(), AgentError> {
+        let reason = self.control.abort_reason();
+        // The owner has cancelled the turn while it was kept.
+        if reason == Some(AbortReason::Requested) || self.control.stops_after_round() {
+            self.phase = Phase::Batch(batch);
+            return Box::pin(self.abort()).await;
+        }
+        let is_read = reason.is_none();
         if is_read && self.is_decided().await {
             self.go_on_shown(batch.into_open());
-            return;
+            return Ok(());
         }
         let longest = self.parts.settings.approval_wait;
         let is_handed_over = self.waiting.iter().any(|call| self.hands_over(call));
         let may_wait = self.request.streamed && is_read && !is_handed_over;
         if !may_wait || longest.is_zero() {
             self.end(StopReason::ApprovalRequired, Vec::new());
-            return;
+            return Ok(());
         }
         let now = Instant::now();
         let until = now.checked_add(longest).unwrap_or(now);
         self.phase = Phase::Waiting(PausedBatch { batch, until });
+        Ok(())
     }
 
     /// Waits for a decision about one of the calls, and goes on with what is decided.

@@ -124,8 +124,7 @@ impl Run {
         if batch.open().waits() {
             if self.keep_batch(&mut batch).await {
                 self.queue_events(batch.take_buffered());
-                self.wait_or_end(batch).await;
-                return Ok(());
+                return self.wait_or_end(batch).await;
             }
             batch.refuse_waiting(&CallRefusal::undecided());
             self.ready.extend(batch.take_events());

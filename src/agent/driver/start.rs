@@ -158,8 +158,8 @@ fn restore_found(tools: &ToolSet, history: &[Message]) {
     }
 }
 
-/// The history for the model, the messages that follow a batch, and the input files of the turn. The session uses those that the request names once the turn
-/// is written.
+/// The history for the model, the messages that follow a batch, and the input files of the turn. The session uses those that the
+/// request names once the turn is written.
 async fn resolve_files(
     inputs: InputFiles<'_>,
     request: &TurnRequest,

@@ -119,6 +119,8 @@ fn cancelled(operation: Operation<'_>) -> Operation<'_> {
         .answers::<CancellingCompletion>(202, "The run is told to end.")
         .fails(errors::NOT_FOUND)
         .fails(errors::NOT_RUNNING)
+        .fails(errors::SESSION_BUSY)
+        .fails(errors::DRAINING)
         .fails(errors::REPLICA)
         .fails(errors::SESSION_STORE)
 }

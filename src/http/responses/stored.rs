@@ -74,7 +74,8 @@ pub(in super::super) async fn delete(
     };
     let needed = needed.map_or(0, |head| head.bytes);
     let _memory = reads::reserve(&state, &owner, needed.saturating_mul(reads::TEXT_FACTOR)).await?;
-    continuation::cancel(&state, &owner, &id, CancelMode::Abort).await?;
+    // A turn with which another run goes on stays.
+    let _ended_or_busy = continuation::cancel(&state, &owner, &id, CancelMode::Abort).await;
     if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
     }

@@ -124,7 +124,6 @@ pub(in crate::store) async fn what_has_expired_is_not_decided(subject: TestStore
 fn all_of(owner: Option<&Owner>) -> WaitingFilter<'_> {
     WaitingFilter {
         owner,
-        session: None,
         calls: 10,
         bytes: u64::MAX,
     }
@@ -167,14 +166,15 @@ pub(in crate::store) async fn an_owner_with_many_questions_leaves_room_for_other
         };
         assert_eq!(listed(filter).await, tools, "{calls} {bytes}");
     }
-    let me = owner();
     for (session, tools) in [("s", "abc"), ("t", "")] {
-        let session = id(session);
-        let filter = WaitingFilter {
-            session: Some(&session),
-            ..all_of(Some(&me))
-        };
-        assert_eq!(listed(filter).await, tools);
+        let found = store.waiting_in(&owner(), &id(session)).await.unwrap();
+        let bytes = store
+            .waiting_bytes_in(&owner(), &id(session))
+            .await
+            .unwrap();
+        assert_eq!(bytes, found.len() as u64 * 1000);
+        let found = found.into_iter().map(|one| one.question.tool);
+        assert_eq!(found.collect::<Vec<_>>().concat(), tools);
     }
 }
 

@@ -289,6 +289,12 @@ async fn a_message_that_takes_much_memory_is_refused_before_it_is_parsed() {
     let client = app.client().key(ALICE);
     let answer = send(&client, heavy.to_string(), &[]).await;
     assert_eq!(refused(answer, 400).await, None);
+    let odd = client.request(Method::POST, "/mcp");
+    let odd = odd.header("content-type", "application/json");
+    let odd = odd.header("accept", "application/json, text/event-stream");
+    let body = [heavy.to_string().as_bytes(), b"\xff"].concat();
+    let answer = odd.body(body).send().await.unwrap();
+    assert_eq!(refused(answer, 400).await, None);
 }
 
 #[tokio::test]
