@@ -160,9 +160,12 @@ pub(super) async fn cancel(
     if !waited {
         return Ok(false);
     }
-    match state.runs.wait_for(owner, run).await {
-        Ok(Some(answer)) if answer.status.is_success() => Ok(true),
-        _ => Err(StoreError::Busy.into()),
+    let _ended_before = state.runs.wait_for(owner, run).await;
+    state.runs.settled(owner, run).await;
+    // Its answer may have left the memory.
+    match state.runs.look_up(owner, run).await? {
+        Some(found) if found.state == RunRecordState::Waiting => Err(StoreError::Busy.into()),
+        Some(_) | None => Ok(true),
     }
 }
 
