@@ -9,7 +9,7 @@ const ROUNDS: [(&str, usize); 2] = [("short", 0), ("long", 4)];
 /// Most statements of a turn besides: for its lease, its history, what was asked, its answer and its record.
 const MOST_PER_TURN: usize = 6;
 /// What replicas do at times of their own begins in one of these ways.
-const BACKGROUND: [&str; 16] = [
+const BACKGROUND: [&str; 17] = [
     "DELETE FROM files",
     "DELETE FROM idempotency_keys",
     "DELETE FROM runs",
@@ -21,6 +21,7 @@ const BACKGROUND: [&str; 16] = [
     "SELECT count(*) FROM approvals",
     "SELECT holds_lock_6",
     "SELECT pg_advisory_lock",
+    "SELECT r.owner, r.id FROM parked_turns",
     "SELECT suspected, dead",
     "SELECT trusted, credit",
     "SET statement_timeout",
