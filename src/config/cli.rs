@@ -170,7 +170,7 @@ pub struct ServeFlags {
     /// URL of the webhook that runs the tools a request declares
     #[arg(long, value_name = "URL")]
     pub tool_dispatch_url: Option<String>,
-    /// Names of the functions that go to that URL; the others stay with the client [default: all of chat completions, none of Responses]
+    /// Names of the functions that go to that URL; the others stay with the client [default: of chat completions all but coding agents' own, none of Responses]
     #[arg(long, value_name = "GLOB,…")]
     pub dispatch_tools: Option<String>,
     /// JSON file with MCP servers: the `mcpServers` that every MCP client has

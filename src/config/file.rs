@@ -23,6 +23,7 @@ use crate::agent::settings::{CitationStyle, ImageStyle};
 use crate::http::settings::DEFAULT_FORWARD;
 use crate::rules::RuleEntry;
 use crate::sandbox::settings::{InterpreterLimits, Network};
+use crate::tools::settings::CODING_AGENT_TOOLS;
 use crate::upstream::retry::RetryPolicy;
 use crate::upstream::settings::ChosenQuirks;
 use crate::web::settings::FetchSettings;
@@ -65,8 +66,10 @@ pub(super) struct File {
     pub(super) upstream_kind: Option<UpstreamKind>,
 
     pub(super) tool_dispatch_url: Option<ServiceUrl>,
-    /// By default all functions that chat completions declare, and none of other dialects.
+    /// By default the functions that chat completions declare, without `client_tool_names`, and none of other dialects.
     pub(super) dispatch_tools: Option<Vec<NamePattern>>,
+    #[serde(default = "coding_agent_tools")]
+    pub(super) client_tool_names: Vec<NamePattern>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) dispatch_headers: Headers,
     pub(super) dispatch_secret_env: Option<VariableName>,
@@ -184,8 +187,16 @@ pub(super) struct File {
 }
 
 fn inference_paths() -> Vec<NamePattern> {
-    let paths = DEFAULT_FORWARD.iter();
-    paths.map(|&path| NamePattern(path.to_owned())).collect()
+    patterns(DEFAULT_FORWARD)
+}
+
+fn coding_agent_tools() -> Vec<NamePattern> {
+    patterns(CODING_AGENT_TOOLS.split_whitespace())
+}
+
+fn patterns<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<NamePattern> {
+    let patterns = texts.into_iter();
+    patterns.map(|text| NamePattern(text.to_owned())).collect()
 }
 
 /// `[sandbox]`.

@@ -56,15 +56,19 @@ fn dispatch(
     if tools.is_none() {
         let url = checks.origins.of("tool_dispatch_url");
         checks.notices.push(format!(
-            "{url} is set without `dispatch_tools`: it gets every function that a request of chat completions declares, and none \
-             of the Responses API, whose clients declare tools of their own machine, such as a shell; set \
-             --dispatch-tools '*' for all of them, or patterns such as 'crm_*'"
+            "{url} is set without `dispatch_tools`: it gets the functions that a request of chat completions declares, without \
+             those of `client_tool_names`, which coding agents run themselves, such as `bash` or `write_file`, and none of the \
+             Responses API, whose clients declare tools of their own machine; set --dispatch-tools '*' for all of them, or \
+             patterns such as 'crm_*'"
         ));
     }
     checks.secrets.add_parts(&url.0);
     let (secret_env, secret_file) = (&file.dispatch_secret_env, &file.dispatch_secret_file);
     Ok(Some(DispatchSettings {
         tools,
+        client_tool_names: (file.client_tool_names.iter().cloned())
+            .map(Into::into)
+            .collect(),
         endpoint: EndpointSettings {
             url: url.0.clone(),
             method: Method::POST,

@@ -22,8 +22,11 @@ const MOST_NAMES: usize = 256;
 /// The dispatch URL, and the patterns of the declared tools that it runs.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
-    /// `None`: all that chat completions declare, and none of dialects whose clients declare tools of their own machine.
+    /// `None`: those that chat completions declare, without `client_tool_names`, and none of dialects whose clients declare
+    /// tools of their own machine.
     tools: Option<Globs>,
+    /// In lower case.
+    client_tool_names: Globs,
     endpoint: Arc<Endpoint>,
     told: Arc<Mutex<HashSet<(String, Destination)>>>,
 }
@@ -34,8 +37,10 @@ enum Destination {
     Webhook,
     /// To the client, because no pattern names the function.
     Unnamed,
-    /// To the client, because there are no patterns, and the client may have declared a tool of its own machine.
+    /// To the client, because there are no patterns, and clients of the dialect declare tools of their own machine.
     ClientMachine,
+    /// To the client, because there are no patterns, and coding agents give this name to a tool of their own machine.
+    CodingAgent,
 }
 
 /// Why the configured tools cannot be used.
@@ -58,8 +63,13 @@ pub enum ConfiguredToolsError {
         reason: String,
     },
     /// A pattern of the dispatch URL that cannot be read.
-    #[error("the dispatch URL has a pattern that cannot be used: {0}")]
-    DispatchPattern(FilterError),
+    #[error("{key} has a pattern that cannot be used: {error}")]
+    DispatchPattern {
+        /// The setting with the pattern.
+        key: &'static str,
+        /// What is wrong with it.
+        error: FilterError,
+    },
     /// The endpoint of a configured tool.
     #[error("tool '{name}' cannot be called")]
     Endpoint {
@@ -94,13 +104,18 @@ pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError>
         }));
     }
     if let Some(dispatch) = &settings.dispatch {
+        let globs = |key, patterns: &[String]| {
+            Globs::new(patterns)
+                .map_err(|error| ConfiguredToolsError::DispatchPattern { key, error })
+        };
+        let tools = dispatch.tools.as_deref();
+        let client_names = dispatch.client_tool_names.iter();
+        let client_names: Vec<_> = client_names.map(|name| name.to_lowercase()).collect();
         sources.push(Source::Dispatch(Dispatch {
-            tools: dispatch
-                .tools
-                .as_deref()
-                .map(Globs::new)
-                .transpose()
-                .map_err(ConfiguredToolsError::DispatchPattern)?,
+            tools: tools
+                .map(|patterns| globs("dispatch_tools", patterns))
+                .transpose()?,
+            client_tool_names: globs("client_tool_names", &client_names)?,
             told: Arc::default(),
             endpoint: Endpoint::dispatch(&client, dispatch)
                 .map_err(ConfiguredToolsError::DispatchEndpoint)?
@@ -139,13 +154,23 @@ impl Dispatch {
         if tool.kind != CallKind::Function || filter.is_for_client(&tool.name) {
             return false;
         }
-        let destination = match &self.tools {
+        let destination = match self.tools {
             None if only_named => Destination::ClientMachine,
-            Some(patterns) if !patterns.matches(&tool.name) => Destination::Unnamed,
-            None | Some(_) => Destination::Webhook,
+            _ => self.destination(&tool.name),
         };
         self.tell(&tool.name, destination);
         destination == Destination::Webhook
+    }
+
+    /// Where the calls of a function go that a chat completion declares.
+    fn destination(&self, name: &str) -> Destination {
+        match &self.tools {
+            Some(patterns) if !patterns.matches(name) => Destination::Unnamed,
+            None if self.client_tool_names.matches(&name.to_lowercase()) => {
+                Destination::CodingAgent
+            }
+            None | Some(_) => Destination::Webhook,
+        }
     }
 
     /// Says in the log once where a name goes.
@@ -171,14 +196,17 @@ impl Dispatch {
                 "`{name}` is declared by a request of the Responses API and stays with the client, because dispatch_tools is \
                  not set; --dispatch-tools names the functions that go to the dispatch URL"
             ),
+            Destination::CodingAgent => tracing::info!(
+                "`{name}` is declared and stays with the client, because client_tool_names has the names of coding agents' own \
+                 tools; --dispatch-tools names the functions that go to the dispatch URL"
+            ),
         }
     }
 
     /// The tool that a declared function of this name would be, if the dispatch URL would run it.
     pub(super) fn tool_named(&self, name: &str) -> Option<SharedTool> {
-        let is_named = self.tools.as_ref().is_none_or(|globs| globs.matches(name));
-        let definition = || ToolDefinition::function(name, "", "{}");
-        (is_named && is_declarable(name)).then(|| self.tool(definition()))
+        let is_run = self.destination(name) == Destination::Webhook && is_declarable(name);
+        is_run.then(|| self.tool(ToolDefinition::function(name, "", "{}")))
     }
 
     /// The declared tool, run by the dispatch URL.

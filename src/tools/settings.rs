@@ -21,6 +21,20 @@ pub const CODE_TOOLS: [&str; 4] = [
 /// The names of the tools for the web.
 pub const WEB_TOOLS: [&str; 2] = [web::WEB_SEARCH, web::READ_PAGE];
 
+/// Patterns for the names that coding agents give to their shells, editors and file tools, in lower case and with blanks between
+/// them: Claude Code, Cline, Codex, Continue, Copilot, Crush, Cursor, Gemini CLI, Goose, OpenCode, OpenHands, Roo, Windsurf, Zed.
+pub const CODING_AGENT_TOOLS: &str = "\
+    apply_diff apply_patch bash bash_output bashoutput copy_path create_directory create_file create_new_file \
+    delete_file delete_path developer__shell developer__text_editor edit edit_existing_file edit_file exec_command \
+    execute_bash execute_command file_glob_search file_search find_path get_terminal_output glob glob_file_search \
+    grep grep_search insert_content insert_edit_into_file kill_shell killshell list list_code_definition_names \
+    list_dir list_directory list_files local_shell ls move_path multi_edit multi_replace_string_in_file multiedit \
+    notebook_edit notebookedit patch read read_currently_open_file read_file read_many_files replace \
+    replace_file_content replace_in_file replace_string_in_file run_command run_in_terminal run_shell_command \
+    run_terminal_cmd run_terminal_command search_and_replace search_file_content search_files search_replace shell \
+    shell_command single_find_and_replace str_replace* terminal text_editor unified_exec view view_diff view_file \
+    write write_file write_stdin write_to_file";
+
 /// Settings of server-side tools.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -43,9 +57,12 @@ pub struct Settings {
 /// The webhook that runs declared tools.
 #[derive(Debug, Clone)]
 pub struct DispatchSettings {
-    /// Name patterns (globs) of the tools that go to it. `None`: all that chat completions declare, and none of dialects whose
-    /// clients declare tools of their own machine.
+    /// Name patterns (globs) of the tools that go to it. `None`: those that chat completions declare, without
+    /// [`Self::client_tool_names`], and none of dialects whose clients declare tools of their own machine.
     pub tools: Option<Vec<String>>,
+    /// Name patterns (globs) of the functions that stay with clients of chat completions if `tools` is `None`. Case does not
+    /// count.
+    pub client_tool_names: Vec<String>,
     /// Where and how.
     pub endpoint: EndpointSettings,
     /// A batch that holds one of its calls runs one after another.

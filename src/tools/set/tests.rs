@@ -43,6 +43,7 @@ fn settings(configured: &[&str], dispatch: Option<&[&str]>) -> Settings {
     Settings {
         dispatch: dispatch.map(|patterns| DispatchSettings {
             tools: Some(strings(patterns)),
+            client_tool_names: Vec::new(),
             endpoint: endpoint(),
             sequential: false,
             idempotent: true,

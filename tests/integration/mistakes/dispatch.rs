@@ -47,9 +47,70 @@ async fn without_patterns_the_tools_of_a_coding_agent_stay_with_it() {
         assert_eq!(app.logs().matches(&line).count(), 1, "{}", app.logs());
 
         let body = app.post_chat(ask_with("Go", [tool])).await.completion();
-        assert_eq!(body["choices"][0]["message"]["content"], "Done.");
-        assert_eq!(hook.calls().len(), 1);
+        assert_eq!(body["choices"][0]["finish_reason"], "tool_calls", "{body}");
+        let called = &body["choices"][0]["message"]["tool_calls"][0]["function"]["name"];
+        assert_eq!(called, tool);
+        assert_eq!(hook.calls().len(), 0);
+        let line = format!("`{tool}` is declared and stays with the client, because client_tool");
+        assert_eq!(app.logs().matches(&line).count(), 1, "{}", app.logs());
     }
+}
+
+/// The names that a client of chat completions keeps without patterns, and names like them that a company may have.
+#[tokio::test]
+async fn client_tool_names_are_the_names_of_coding_agents_and_no_others() {
+    let upstream = ScriptedUpstream::answering(|seen| {
+        let called = seen.body["tools"][0]["function"]["name"].clone();
+        match seen.tool_results().is_empty() {
+            true => calls([(called.as_str().unwrap(), json!({}))]),
+            false => text("Done."),
+        }
+    })
+    .await;
+    let mut hook = Webhook::start().await;
+    let ours = [
+        "write_invoice",
+        "edit_order",
+        "grep_tickets",
+        "crm_read",
+        "bash_report",
+        "strings_replace",
+    ];
+    for name in ours {
+        hook = hook.on(name, webhook::text("r"));
+    }
+    let app = url_alone(&upstream, &hook).start().await;
+    let goes_to_webhook = async |app: &TestApp, name: &str| {
+        let before = hook.calls().len();
+        let body = app.post_chat(ask_with("Go", [name])).await.completion();
+        let called = hook.calls().len() > before;
+        let handed = body["choices"][0]["finish_reason"] == "tool_calls";
+        assert_ne!(called, handed, "{name}: {body}");
+        called
+    };
+    for name in [
+        "bash",
+        "Bash",
+        "WRITE",
+        "str_replace_based_edit_tool",
+        "run_in_terminal",
+        "read_file",
+    ] {
+        assert!(!goes_to_webhook(&app, name).await, "{name}");
+    }
+    for name in ours {
+        assert!(goes_to_webhook(&app, name).await, "{name}");
+    }
+    // A direct call is no way around it.
+    let direct = app
+        .post("/v1/agent/tools/bash/call", &json!({"arguments": {}}))
+        .await;
+    assert_eq!(direct.status, 404);
+
+    let own = url_alone(&upstream, &hook).toml("client_tool_names = [\"CRM_*\"]");
+    let app = own.start().await;
+    assert!(!goes_to_webhook(&app, "crm_read").await);
+    assert!(goes_to_webhook(&app, "edit_order").await);
 }
 
 #[tokio::test]

@@ -180,6 +180,7 @@ async fn a_dispatched_tool_calls_the_dispatch_endpoint() {
     let settings = Settings {
         dispatch: Some(DispatchSettings {
             tools: None,
+            client_tool_names: Vec::new(),
             endpoint: server.settings(),
             sequential: true,
             idempotent: true,
