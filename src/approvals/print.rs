@@ -31,10 +31,14 @@ pub(super) struct ListedCall {
     round: u32,
     rule: Option<Box<RawValue>>,
     run_id: String,
-    session_id: String,
+    /// `None` for a turn that is not stored.
+    session_id: Option<String>,
     tool: String,
     tool_call_id: String,
 }
+
+/// What stands for a value that there is not.
+const NONE: &str = "-";
 
 /// The list, for lines of so many columns. An id is never cut.
 pub(super) fn table(calls: &[ListedCall], now: i64, width: usize) -> String {
@@ -48,7 +52,7 @@ pub(super) fn table(calls: &[ListedCall], now: i64, width: usize) -> String {
             plain(&call.approval_id),
             left(call.expires_at - now),
             tool,
-            plain(&call.session_id),
+            or_none(call.session_id.as_deref()),
         ]
     };
     let rows: Vec<[String; 4]> = calls.iter().map(row).collect();
@@ -93,15 +97,14 @@ fn line_of(cells: &[String; 4], widths: &[usize; 4], width: usize) -> String {
 /// All of a call.
 pub(super) fn all_of(call: &ListedCall, now: i64) -> String {
     let rule = call.rule.as_ref().map(|rule| compact(rule.get()));
-    let none = || "-".to_owned();
     let mut out = String::new();
     for (name, text) in [
         ("id", plain(&call.approval_id)),
         ("tool", plain(&call.tool)),
-        ("session", plain(&call.session_id)),
+        ("session", or_none(call.session_id.as_deref())),
         ("left", left(call.expires_at - now)),
-        ("reason", call.reason.as_deref().map_or_else(none, plain)),
-        ("rule", rule.unwrap_or_else(none)),
+        ("reason", or_none(call.reason.as_deref())),
+        ("rule", rule.unwrap_or_else(|| NONE.to_owned())),
         ("run", plain(&call.run_id)),
         ("round", call.round.to_string()),
         ("call", plain(&call.tool_call_id)),
@@ -110,6 +113,10 @@ pub(super) fn all_of(call: &ListedCall, now: i64) -> String {
     }
     let _a_string_takes_all = write!(out, "arguments\n{}", pretty(call.arguments.get()));
     out
+}
+
+fn or_none(text: Option<&str>) -> String {
+    text.map_or_else(|| NONE.to_owned(), plain)
 }
 
 /// How long a call can still be decided.
@@ -150,10 +157,12 @@ mod tests {
                 "apr_22",
                 &json!({"reason": null, "tool": "read", "expires_at": 400_000}),
             ),
+            call("apr_3", &json!({"session_id": null})),
         ];
         let expected = "ID      LEFT  TOOL    SESSION\n\
                         apr_1   1 h   charge  s\n    reason: money\n    arguments: {\"account\":\"a\",\"cents\":5}\n\
-                        apr_22  4 d   read    s\n    arguments: {\"account\":\"a\",\"cents\":5}\n";
+                        apr_22  4 d   read    s\n    arguments: {\"account\":\"a\",\"cents\":5}\n\
+                        apr_3   1 h   charge  -\n    reason: money\n    arguments: {\"account\":\"a\",\"cents\":5}\n";
         assert_eq!(table(&calls, 400, 80), expected);
     }
 

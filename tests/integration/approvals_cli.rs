@@ -6,9 +6,11 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::hooks::receiver::{Receiver, output};
 use super::support::app::{Ended, TestApp, run_command};
 use super::support::ask::{ask_with, with};
 use super::support::client::{Answer, Client};
+use super::support::events::EventReader;
 use super::support::script::{Reply, calls, text};
 use super::support::server::{Arrived, HttpReply, Outgoing, Server};
 use super::support::upstream::ScriptedUpstream;
@@ -93,6 +95,16 @@ fn asked(answer: &Answer) -> Vec<String> {
         .collect()
 }
 
+/// The id of the next approval that a stream asks for.
+async fn next_approval(stream: &mut EventReader) -> String {
+    loop {
+        let chunk = stream.next_chunk().await;
+        if chunk["type"] == "agentic_tool_approval_required" {
+            return chunk["approval_id"].as_str().unwrap().to_owned();
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_waits_is_listed_shown_and_decided() {
     let script = [calls([charge("a", 5), charge("b", 6)]), text("Partly.")];
@@ -157,6 +169,61 @@ async fn what_waits_is_listed_shown_and_decided() {
 }
 
 #[tokio::test]
+async fn every_kind_of_waiting_call_is_listed_and_shown() {
+    let script = [
+        calls([charge("a", 1)]),
+        calls([charge("b", 2)]),
+        calls([("read", json!({"from": "word"}))]),
+        calls([("read", json!({"from": "hook"}))]),
+        text("Done."),
+    ];
+    let asker = Receiver::start(|_, event| match event["tool_input"]["from"] == "hook" {
+        true => output(&json!({"permissionDecision": "ask"})),
+        false => output(&json!({})),
+    })
+    .await;
+    let hook = asker.entry("before_tool", "/", "");
+    let (_upstream, _hook, app) = start(script, &hook).await;
+    // A rule asks in a turn that is not stored.
+    let unstored = with(ask_with("Pay", ["charge"]), "store", json!(false));
+    let mut stream = app.stream_chat(unstored).await;
+    let in_memory = next_approval(&mut stream).await;
+    // A rule asks in a stored one.
+    let of_rule = asked(&app.post_chat(pay("rule")).await);
+    // The word of the request, and a hook: neither names a rule.
+    let mut word = with(ask_with("Read", ["read"]), "session_id", json!("word"));
+    word["agent_permission"] = json!("ask");
+    let of_word = asked(&app.post_chat(word).await);
+    let read = with(ask_with("Read", ["read"]), "session_id", json!("hook"));
+    let of_hook = asked(&app.post_chat(read).await);
+
+    let list = printed(&app, &["list"]).await;
+    for (id, session, rule) in [
+        (&in_memory, "-", r#"{"level":"server","index":0}"#),
+        (&of_rule[0], "rule", r#"{"level":"server","index":0}"#),
+        (&of_word[0], "word", "-"),
+        (&of_hook[0], "hook", "-"),
+    ] {
+        let line = list.lines().find(|line| line.starts_with(id.as_str()));
+        assert_eq!(
+            line.unwrap().split_whitespace().last(),
+            Some(session),
+            "{list}"
+        );
+        let shown = printed(&app, &["show", id]).await;
+        for (name, value) in [("session", session), ("rule", rule)] {
+            assert!(shown.contains(&format!("\n{name:<9}{value}\n")), "{shown}");
+        }
+    }
+    let said = printed(&app, &["deny", &in_memory]).await;
+    assert_eq!(
+        said,
+        format!("denied {in_memory}: the answer that waits goes on\n")
+    );
+    drop(stream);
+}
+
+#[tokio::test]
 async fn a_stream_goes_on_and_grants_are_remembered() {
     let script = [
         calls([charge("a", 1)]),
@@ -168,12 +235,7 @@ async fn a_stream_goes_on_and_grants_are_remembered() {
     let (_upstream, hook, app) = start(script, "").await;
     let mut stream = app.stream_chat(pay("s")).await;
     for choice in ["same", "tool"] {
-        let id = loop {
-            let chunk = stream.next_chunk().await;
-            if chunk["type"] == "agentic_tool_approval_required" {
-                break chunk["approval_id"].as_str().unwrap().to_owned();
-            }
-        };
+        let id = next_approval(&mut stream).await;
         let said = printed(&app, &["approve", &id, "--remember", choice]).await;
         assert_eq!(
             said,
