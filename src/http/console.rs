@@ -1,6 +1,6 @@
 //! The console: a static page and its files, which are inside of the binary. It uses the public API only.
 //!
-//! The page asks for an API key, so it is served without one.
+//! The page asks for an API key, so it is served without one. Clients that ask for no HTML get the addresses as text.
 
 use std::borrow::Cow;
 
@@ -11,12 +11,12 @@ use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, REFERRER_POLICY, VARY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::AppState;
 use super::error::ApiError;
 use super::extract::Path;
-use super::headers::if_none_match_holds;
+use super::headers::{if_none_match_holds, origin};
 
 /// The path of the page.
 const ROOT: &str = "/";
@@ -56,23 +56,40 @@ struct ConsoleFiles;
 pub(super) fn is_asked(state: &AppState, request: &Request) -> bool {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
-    let is_page = || path == ROOT && accepts_html(request.headers());
-    state.settings.console && reads && (path.starts_with(PREFIX) || is_page())
+    state.settings.console && reads && (path.starts_with(PREFIX) || path == ROOT)
 }
 
-/// `GET /`: the page, for clients that accept HTML.
+/// `GET /`: the page for clients that accept HTML, and one line of text for others.
 pub(super) async fn page(
     State(state): State<AppState>,
     headers: HeaderMap,
+    uri: Uri,
 ) -> Result<Response, ApiError> {
-    if !accepts_html(&headers) {
-        return Err(ApiError::no_such_path());
-    }
-    let mut response = answer(&state, PAGE, &headers)?;
+    let mut response = match accepts_html(&headers) {
+        true => answer(&state, PAGE, &headers)?,
+        false => text(&state, &headers, &uri),
+    };
     response
         .headers_mut()
         .insert(VARY, HeaderValue::from_static("accept"));
     Ok(response)
+}
+
+/// One line with the addresses, for people with curl. It has the version for those who may ask for it at `/readyz`.
+fn text(state: &AppState, headers: &HeaderMap, uri: &Uri) -> Response {
+    let access = state.access.get();
+    let version = match access.authenticator.authenticate(headers, uri) {
+        Ok(_) => concat!(" ", env!("CARGO_PKG_VERSION")),
+        Err(_) => "",
+    };
+    let origin = origin(headers);
+    let console = match state.settings.console {
+        true => format!("console: {origin}/; "),
+        false => String::new(),
+    };
+    let line = format!("loopwright{version} is running; {console}API: {origin}/v1\n");
+    let media = (CONTENT_TYPE, "text/plain; charset=utf-8");
+    (HEADERS, [media], line).into_response()
 }
 
 /// `GET /ui/{file}`: a file of the page.

@@ -1,6 +1,6 @@
 //! Headers: facts about the body of a request, ids of sessions, and which headers of an upstream's response the client gets.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_NONE_MATCH, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::error::ApiError;
@@ -95,6 +95,17 @@ pub(super) fn media_type(headers: &HeaderMap) -> String {
     let kind = kind.and_then(|value| value.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next());
     kind.unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Scheme and authority by which the client reaches this server, as far as the request says so.
+pub(super) fn origin(headers: &HeaderMap) -> String {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+    let forwarded = text(HeaderName::from_static("x-forwarded-proto"));
+    let scheme = match forwarded {
+        Some("https") => "https",
+        _ => "http",
+    };
+    format!("{scheme}://{}", text(HOST).unwrap_or_default())
 }
 
 /// Whether `if-none-match` names this entity tag, so that the client has the content already.

@@ -67,6 +67,8 @@ struct OfferedMcpServer {
 struct OfferedTool {
     description: String,
     name: String,
+    /// Whether a request has to ask for the tool; if not, every request is offered it.
+    on_request: bool,
     /// The JSON Schema of the arguments.
     parameters: Value,
     /// Whether calls may run: `ask` if some need an approval, `deny` if all are refused.
@@ -133,6 +135,7 @@ pub(super) async fn tools(
         OfferedTool {
             description: definition.description(),
             name: definition.name.clone(),
+            on_request: source.is_on_request(),
             parameters: serde_json::from_str(parameters).unwrap_or_default(),
             permission: permissions
                 .of_tool(&definition.name, tool.policy().classes())

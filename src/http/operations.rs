@@ -26,6 +26,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Tried by `operators::while_a_probe_runs_the_last_result_is_the_answer`.
 const PROBE_MAX_AGE: Duration = Duration::from_secs(1);
 
+/// The member of an upstream that only operators get.
+const URL: &str = "url";
+
 /// `GET /healthz`: always 200.
 pub(super) async fn healthz() -> Response {
     Json(json!({"status": "ok"})).into_response()
@@ -68,7 +71,14 @@ pub(super) async fn readyz(
         body["upstream"] = word(upstream).into();
         body["session_store"] = word(store).into();
         body["file_store"] = word(files).into();
-        body["upstreams"] = Map::clone(&upstreams).into();
+        let mut upstreams = Map::clone(&upstreams);
+        if !state.access.get().authenticator.is_operator(&owner) {
+            let all = upstreams.values_mut().filter_map(Value::as_object_mut);
+            all.for_each(|facts| {
+                facts.remove(URL);
+            });
+        }
+        body["upstreams"] = upstreams.into();
         let sources = state.sources.snapshot_for(&owner);
         for (key, status) in sources.iter().filter_map(Source::status) {
             match (body[key].as_object_mut(), status) {
@@ -144,9 +154,9 @@ fn is_reachable(seen: &[Sight]) -> bool {
     any_lists || seen.first().is_some_and(|first| first.state.is_reachable())
 }
 
-/// What holders of a key are told of an upstream.
+/// What holders of a key are told of an upstream; its URL is for operators.
 fn details(sight: &Sight) -> (String, Value) {
-    let mut details = json!({"state": sight.state});
+    let mut details = json!({"state": sight.state, URL: sight.upstream.address()});
     if let Some(kind) = sight.upstream.kind() {
         details["kind"] = json!(kind);
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
@@ -30,6 +30,7 @@ pub(super) use self::stored::{cancel, delete, input_items, show};
 use super::body::HeldBody;
 use super::dialect::Reply;
 use super::error::{ApiError, unknown_call};
+use super::headers::origin;
 use super::turn::{Delivery, TurnHead};
 use super::{AppState, body, turn};
 use crate::ids::{Owner, RequestId};
@@ -156,16 +157,12 @@ async fn decoded(
 }
 
 fn request_head(headers: &HeaderMap) -> RequestHead {
-    let text = |name: &HeaderName| {
-        let value = headers.get(name)?.to_str().ok()?;
-        Some(value.to_owned())
-    };
-    let scheme = text(&HeaderName::from_static("x-forwarded-proto"));
-    let scheme = scheme.filter(|scheme| scheme == "https");
-    let host = text(&HOST).unwrap_or_default();
+    let agent = headers
+        .get(USER_AGENT)
+        .and_then(|value| value.to_str().ok());
     RequestHead {
-        user_agent: text(&USER_AGENT).unwrap_or_default(),
-        origin: format!("{}://{host}", scheme.as_deref().unwrap_or("http")),
+        user_agent: agent.unwrap_or_default().to_owned(),
+        origin: origin(headers),
     }
 }
 

@@ -150,6 +150,11 @@ impl Source {
         }
     }
 
+    /// Whether a request has to ask for the tools of this source.
+    pub fn is_on_request(&self) -> bool {
+        matches!(self, Self::Python(_) | Self::Web(_)) && !self.offers_by_default()
+    }
+
     /// The tool that provides a capability.
     fn tool_for(&self, capability: Capability) -> Option<&'static str> {
         match (self, capability) {

@@ -155,15 +155,33 @@ async fn head_is_answered_as_get_without_the_content() {
 }
 
 #[tokio::test]
-async fn a_client_that_accepts_no_html_gets_an_error_in_json() {
+async fn a_client_that_asks_for_no_html_is_told_the_addresses_in_one_line() {
     let upstream = ScriptedUpstream::start([]).await;
     let app = TestApp::with_upstream(&upstream).await;
+    let version = env!("CARGO_PKG_VERSION");
+    let line = |origin: &str| {
+        format!("loopwright {version} is running; console: {origin}/; API: {origin}/v1\n")
+    };
     for accepted in [None, Some("*/*"), Some("application/json"), Some("text/*")] {
         let client = app.client();
         let client = accepted.map_or_else(|| client.clone(), |kind| client.header("accept", kind));
-        let message = client.get("/").await.assert_error(404, Some("not_found"));
-        assert!(message.contains("begin with /v1"), "{message}");
+        let answer = client.get("/").await;
+        assert_eq!(answer.status, 200, "{accepted:?}");
+        assert_eq!(answer.text(), line(app.origin()));
+        let media = answer.header("content-type");
+        assert_eq!(media, Some("text/plain; charset=utf-8"));
+        assert_eq!(answer.header("vary"), Some("accept"));
+        let head = Answer::of(client.request(Method::HEAD, "/")).await;
+        assert_eq!(
+            (head.status.as_u16(), head.header("content-type")),
+            (200, media)
+        );
+        assert!(head.body.is_empty());
     }
+    // The addresses are those by which the client came.
+    let proxied = app.client().header("host", "localhost:9999");
+    let proxied = proxied.header("x-forwarded-proto", "https").get("/").await;
+    assert_eq!(proxied.text(), line("https://localhost:9999"));
     for accepted in ["text/html", "application/json, Text/HTML;q=0.1", BROWSER] {
         let answer = app.client().header("accept", accepted).get("/").await;
         assert_eq!(answer.status, 200, "{accepted}");
@@ -184,7 +202,18 @@ async fn the_console_needs_no_key_and_the_rest_does() {
     for path in ["/v1/models", "/v1/sessions", "/metrics", "/ui", "/x"] {
         assert_eq!(browser.get(path).await.status, 401, "{path}");
     }
-    assert_eq!(app.get("/").await.status, 401);
+    // The version stays with those who have a key.
+    let line = app.get("/").await;
+    assert_eq!(line.status, 200);
+    assert!(
+        line.text()
+            .starts_with("loopwright is running; console: http://")
+    );
+    let line = app.client().key(KEY).get("/").await.text();
+    assert!(
+        line.starts_with(concat!("loopwright ", env!("CARGO_PKG_VERSION"), " is")),
+        "{line}"
+    );
     // The state of the server stays with those who have a key.
     let ready = browser.get("/readyz").await.json();
     assert_eq!(ready.as_object().unwrap().len(), 1, "{ready}");
@@ -256,12 +285,18 @@ async fn a_console_that_is_switched_off_is_not_there() {
         assert_eq!(probe.header("content-security-policy"), None, "{path}");
     }
     assert!(!app.logs().contains("console: "), "{}", app.logs());
+    let line = app.get("/").await.text();
+    assert!(
+        line.ends_with(&format!(" is running; API: {}/v1\n", app.origin())),
+        "{line}"
+    );
     let builder = TestApp::builder().upstream(&upstream).env("ALICE", KEY);
     let closed = builder.toml("console = false").toml(KEYS).start().await;
     let client = closed.client().header("accept", BROWSER);
     for path in ["/", "/ui/main.js"] {
         assert_eq!(client.get(path).await.status, 401, "{path}");
     }
+    assert_eq!(closed.get("/").await.status, 401);
 }
 
 #[tokio::test]

@@ -98,9 +98,9 @@ async fn details_of_readiness_are_for_those_who_may_send_requests() {
     assert_eq!(app.get("/readyz").await.json(), ready);
     let wrong = app.client().key("wrong-wrong-wrong").get("/readyz").await;
     assert_eq!((wrong.status.as_u16(), wrong.json()), (200, ready.clone()));
-    let details = json!({
+    let mut details = json!({
         "status": "ok", "upstream": "ok", "session_store": "ok", "file_store": "ok",
-        "upstreams": {"default": {"state": "ok"}}, "version": env!("CARGO_PKG_VERSION"),
+        "upstreams": {"default": {"state": "ok", "url": upstream.base_url()}}, "version": env!("CARGO_PKG_VERSION"),
     });
     let right = app.client().key(ALICE).get("/readyz").await;
     assert_eq!(right.json(), details);
@@ -110,6 +110,15 @@ async fn details_of_readiness_are_for_those_who_may_send_requests() {
     assert_eq!(app.get("/readyz").await.json(), details);
     let rebound = app.client().header("host", "evil.example");
     assert_eq!(rebound.get("/readyz").await.json(), ready);
+
+    // If a key is marked as an operator's, the addresses are for such keys.
+    let app = start(&upstream, &keys("operator = true")).await;
+    let operator = app.client().key(BOB).get("/readyz").await;
+    assert_eq!(operator.json(), details);
+    let other = app.client().key(ALICE).get("/readyz").await;
+    let facts = details["upstreams"]["default"].as_object_mut().unwrap();
+    facts.remove("url");
+    assert_eq!(other.json(), details);
 }
 
 /// The probe of a hanging upstream does not hold those who ask meanwhile, however many there are.

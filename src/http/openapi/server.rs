@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::chat::OF_CALL;
 use super::errors;
-use super::headers::HeaderKind::{Number, Text};
+use super::headers::HeaderKind::{Number, OptionalText, Text};
 use super::operation::Operation;
 use crate::chat::encode::DirectCallAnswer;
 use crate::http::approvals::{ApprovalList, DecisionAnswer, DecisionRequest};
@@ -228,6 +228,9 @@ struct UpstreamFacts {
     kind: Option<String>,
     /// Whether it lists its models, and if not, why.
     state: UpstreamState,
+    /// Its base URL; only for those who may read `/metrics`.
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
 }
 
 /// Whether calls of an MCP server's tools can run.
@@ -265,7 +268,11 @@ pub(in crate::http) fn readyz(operation: Operation<'_>) -> Operation<'_> {
 
 pub(in crate::http) fn console_page(operation: Operation<'_>) -> Operation<'_> {
     console(operation.named(OPERATIONS, "getConsole", "The console, a web page"))
-        .described("Clients whose `accept` names `text/html` get the page, without a key. Others get an error.")
+        .described(
+            "Clients whose `accept` names `text/html` get the page. Others get one line of text with the addresses of the \
+             console and of the API. No key is needed; the line has the version for requests with a key, or without keys for \
+             all.",
+        )
 }
 
 pub(in crate::http) fn console_file(operation: Operation<'_>) -> Operation<'_> {
@@ -276,7 +283,11 @@ pub(in crate::http) fn console_file(operation: Operation<'_>) -> Operation<'_> {
 
 /// What the page and its files have in common.
 fn console(operation: Operation<'_>) -> Operation<'_> {
-    let validator = [("etag", Text, "Stands for the content.")];
+    let validator = [(
+        "etag",
+        OptionalText,
+        "Stands for the content of the page or file.",
+    )];
     let sniffing = [("x-content-type-options", Text, "`nosniff`.")];
     operation
         .header(

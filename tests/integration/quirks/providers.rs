@@ -208,7 +208,10 @@ async fn readyz_names_the_kinds_that_are_known() {
     let toml = entry(&first, "a", "kind = \"moonshot\"") + &entry(&second, "b", "");
     let app = TestApp::builder().toml(&toml).start().await;
     let ready = app.get("/readyz").await.json();
-    let expected = json!({"a": {"kind": "moonshot", "state": "ok"}, "b": {"state": "ok"}});
+    let expected = json!({
+        "a": {"kind": "moonshot", "state": "ok", "url": first.base_url()},
+        "b": {"state": "ok", "url": second.base_url()},
+    });
     assert_eq!(ready["upstreams"], expected);
 }
 

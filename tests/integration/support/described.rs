@@ -175,9 +175,9 @@ impl Asked {
         if !self.of_binary || self.method == Method::OPTIONS {
             return None;
         }
-        // A probe of the root gets nothing. What browsers get there has an `etag`.
-        let is_probe = self.method == Method::HEAD && self.path == "/";
-        if is_probe && status == 200 && !headers.contains_key("etag") {
+        // Without the console the root has a HEAD for probes alone.
+        let is_root = self.method == Method::HEAD && self.path == "/";
+        if is_root && status == 200 && !headers.contains_key("content-type") {
             return None;
         }
         let what = format!("{} {} answered {status}", self.method, self.path);
