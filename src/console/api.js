@@ -8,8 +8,8 @@ const KEY = "loopwright.key";
 /** The address that a client uses as `base_url`. */
 export const baseUrl = `${location.origin}/v1`;
 
-/** Asks a person for the key. Resolves to the key, or to null. */
-let askForKey = async () => null;
+/** Asks a person for the key. Resolves to whether there is one that the server accepts. */
+let askForKey = async () => false;
 let asking = null;
 /** How often a person has declined to give a key. */
 let declined = 0;
@@ -28,9 +28,9 @@ export function setApiKey(key) {
 
 /** An answer that is no success, in the words of the server. */
 export class ApiError extends Error {
-  constructor(message, { status = 0, code = null, param = null } = {}) {
+  constructor(message, { status = 0, code = null, param = null, decision = null } = {}) {
     super(message);
-    Object.assign(this, { status, code, param });
+    Object.assign(this, { status, code, param, decision });
   }
 
   static async of(response) {
@@ -45,8 +45,34 @@ export class ApiError extends Error {
       typeof error.message === "string"
         ? error.message
         : `The server answered ${response.status} ${response.statusText}.`;
-    return new ApiError(message, { status: response.status, code: error.code, param: error.param });
+    return new ApiError(message, { ...error, status: response.status });
   }
+}
+
+async function request(method, path, key, { body, signal }) {
+  const form = body instanceof FormData;
+  try {
+    return await fetch(path, {
+      method,
+      signal,
+      cache: "no-store",
+      headers: {
+        ...(key && { authorization: `Bearer ${key}` }),
+        ...(body !== undefined && !form && { "content-type": "application/json" }),
+      },
+      body: body === undefined || form ? body : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The server cannot be reached. Check that it runs, and that the network is up.");
+  }
+}
+
+/** Whether the server accepts a key. */
+export async function isAccepted(key) {
+  // A header holds no other characters.
+  if (!/^[\x21-\x7e]+$/.test(key)) return false;
+  return (await request("GET", "/v1/agent/tools", key, {})).status !== 401;
 }
 
 /**
@@ -58,23 +84,7 @@ async function send(method, path, { body, signal, quiet = false, any = false } =
   const declinedBefore = declined;
   for (;;) {
     const key = apiKey();
-    const form = body instanceof FormData;
-    let response;
-    try {
-      response = await fetch(path, {
-        method,
-        signal,
-        cache: "no-store",
-        headers: {
-          ...(key && { authorization: `Bearer ${key}` }),
-          ...(body !== undefined && !form && { "content-type": "application/json" }),
-        },
-        body: body === undefined || form ? body : JSON.stringify(body),
-      });
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new ApiError("The server cannot be reached. Check that it runs, and that the network is up.");
-    }
+    const response = await request(method, path, key, { body, signal });
     if (response.ok || (any && response.status !== 401)) return response;
     const error = await ApiError.of(response);
     if (response.status !== 401 || quiet) throw error;
@@ -82,7 +92,7 @@ async function send(method, path, { body, signal, quiet = false, any = false } =
     if (apiKey() !== key) continue;
     // One question for all requests that were on their way.
     if (declined !== declinedBefore) throw error;
-    asking ??= askForKey(error.message).finally(() => (asking = null));
+    asking ??= askForKey().finally(() => (asking = null));
     if (!(await asking)) {
       declined += 1;
       throw error;

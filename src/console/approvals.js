@@ -1,7 +1,7 @@
 // Calls that wait for a person: a card that decides about one, used in the chat and in the list of all that wait.
 
 import { get, path, post } from "./api.js";
-import { announce, button, count, errorBox, fill, h, icon, notice, visible, when } from "./dom.js";
+import { announce, button, count, errorBox, fill, h, icon, notice, onChanges, visible, when } from "./dom.js";
 import { parseArguments, prettyJson } from "./json.js";
 import { showSnippets } from "./snippets.js";
 
@@ -37,20 +37,15 @@ export class ApprovalCard {
       autocomplete: "off",
       placeholder: "Reason, told to the model",
       "aria-label": "Reason of a denial, told to the model",
+      onkeydown: (event) => {
+        if (event.key === "Enter" && !event.isComposing && this.reason.value.trim()) this.deny();
+      },
     });
     this.allow = button("Allow once", "check", () => this.decide({ decision: "approve" }), { class: "primary" });
     const allowMore = button("Allow for this session", null, () =>
       this.decide({ decision: "approve", remember_for_session: this.remember.value === "tool" ? "tool" : true }),
     );
-    const deny = button(
-      "Deny",
-      "close",
-      () => {
-        const message = this.reason.value.trim();
-        return this.decide({ decision: "deny", ...(message && { message }) });
-      },
-      { class: "danger" },
-    );
+    const deny = button("Deny", "close", () => this.deny(), { class: "danger" });
     this.controls = [this.allow, allowMore, deny];
     const { rule } = approval;
     this.element = h(
@@ -109,7 +104,13 @@ export class ApprovalCard {
     });
   }
 
+  deny() {
+    const message = this.reason.value.trim();
+    return this.decide({ decision: "deny", ...(message && { message }) });
+  }
+
   async decide(decision) {
+    if (this.allow.disabled) return undefined;
     if (decision.decision === "approve" && !this.check()) return this.arguments.focus();
     for (const control of this.controls) control.disabled = true;
     try {
@@ -127,19 +128,45 @@ export class ApprovalCard {
         ),
       );
       this.element.classList.add("decided");
-      document.dispatchEvent(new CustomEvent("approvals-changed"));
       this.onDecided?.(answer, decision);
+      document.dispatchEvent(new CustomEvent("approvals-changed"));
     } catch (error) {
+      if (error.code === "approval_decided") return this.close(error.decision);
       this.problem.textContent = error.message;
-      for (const control of this.controls) control.disabled = error.code === "approval_decided";
+      for (const control of this.controls) control.disabled = false;
     }
     return undefined;
   }
+
+  /** Shows that the call was decided elsewhere: `approve`, `deny`, `expired`, or null if the server does not say. */
+  close(decision) {
+    const words = { approve: "allowed", deny: "denied", expired: "expired" }[decision];
+    this.problem.textContent = `This call is decided already${words ? `: ${words}` : ""}.`;
+    this.onDecided?.({ status: "decided" }, { decision });
+    document.dispatchEvent(new CustomEvent("approvals-changed"));
+  }
+}
+
+/** How many calls wait, as a sentence. */
+export function callsWait(number) {
+  return `${number ? count(number, "call") : "No call"} ${number > 1 ? "wait" : "waits"} for a decision.`;
 }
 
 /** The approvals that wait. */
 export async function waitingApprovals(options) {
   return (await get("/v1/agent/approvals", options)).data;
+}
+
+/** The ids of the sessions in which a call waits. */
+export async function waitingSessions() {
+  const waiting = await waitingApprovals({ quiet: true }).catch(() => []);
+  return new Set(waiting.map((approval) => approval.session_id));
+}
+
+/** What a session does: a call waits for a person, or a run goes on. */
+export function sessionMark(session, waiting) {
+  if (waiting.has(session.id)) return h("span.badge.wait", null, "waits for you");
+  return session.running ? h("span.badge", null, "running") : null;
 }
 
 /** The view of all that waits. */
@@ -169,8 +196,11 @@ export function approvalsView() {
             h(
               "p.muted.approval-links",
               null,
-              h("a", { href: `#/chat/${encodeURIComponent(approval.session_id)}` }, "Open its session"),
-              " · ",
+              // The turn may have no stored session.
+              approval.session_id && [
+                h("a", { href: `#/chat/${encodeURIComponent(approval.session_id)}` }, "Open its session"),
+                " · ",
+              ],
               h("a", { href: `#/runs/${encodeURIComponent(approval.run_id)}` }, "Open its run"),
             ),
           ),
@@ -191,9 +221,7 @@ export function approvalsView() {
       ) {
         fill(list, [...shown.values()]);
       }
-      state.textContent = shown.size
-        ? `${count(waiting.length, "call")} ${waiting.length === 1 ? "waits" : "wait"}.`
-        : "";
+      state.textContent = shown.size ? callsWait(waiting.length) : "";
     } catch (error) {
       fill(list, errorBox(error, refresh));
     }
@@ -213,5 +241,7 @@ export function approvalsView() {
   );
   refresh();
   const timer = setInterval(() => !document.hidden && refresh(), 5000);
-  return { element, leave: () => clearInterval(timer) };
+  const left = new AbortController();
+  onChanges(refresh, left.signal);
+  return { element, leave: () => (clearInterval(timer), left.abort()) };
 }

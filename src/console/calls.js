@@ -13,6 +13,8 @@ const CODE_TOOL = "execute_python";
 const STATUS = {
   running: ["running", "…"],
   waiting: ["waits for you", "?"],
+  allowed: ["allowed", "✓"],
+  decided: ["decided", "·"],
   ok: ["done", "✓"],
   error: ["error", "!"],
   denied: ["denied", "✕"],
@@ -76,6 +78,14 @@ export class CallView {
     const time = duration(this.durationMs ?? elapsed);
     const cost = dollars(this.cost);
     this.state.textContent = [words, time, cost].filter(Boolean).join(" · ");
+  }
+
+  /** A person has decided. The events of the run may have told more by now. */
+  decided(decision, isResumed) {
+    if (this.status !== "waiting") return;
+    this.started = performance.now();
+    const status = { approve: isResumed ? "running" : "allowed", deny: "denied", expired: "denied" }[decision];
+    this.setStatus(status ?? "decided");
   }
 
   section(title, make) {
@@ -181,6 +191,7 @@ export class CallView {
 
   /** The result as a session has it: a text, or parts. */
   past(content, { fullText, sources = [] } = {}) {
+    this.hasResult = true;
     const text = fullText ?? textOf(content);
     if (text) this.section("Result", () => jsonText(text, "Result"));
     if (sources.length) this.section("Sources", () => sourceList(sources));

@@ -27,6 +27,8 @@ class Chat {
     this.questions = 0;
     /** The sources of the session, by number. */
     this.sources = new Map();
+    /** The names of the files of the session, by id. */
+    this.fileNames = new Map();
     this.title = h("h1", { tabindex: "-1" }, session ? "Chat" : "New chat");
     this.actions = h("div.view-actions", null);
     this.transcript = h("div.transcript", null);
@@ -49,6 +51,7 @@ class Chat {
       h("div.chat-body", null, this.scroller, this.latest),
       this.composer.element,
     );
+    document.addEventListener("keydown", (event) => this.stopOnEscape(event), { signal: this.left.signal });
     this.follows = true;
     this.scroller.addEventListener("scroll", () => {
       this.follows = this.scroller.scrollTop + this.scroller.clientHeight >= this.scroller.scrollHeight - 60;
@@ -113,10 +116,7 @@ class Chat {
           "button.suggestion",
           {
             type: "button",
-            onclick: () => {
-              if (code) this.composer.setCode(true);
-              this.send({ text });
-            },
+            onclick: () => this.send({ text, needsCode: code }),
           },
           text,
         ),
@@ -131,6 +131,8 @@ class Chat {
       for (const source of sources) this.sources.set(source.number, source);
     const turns = turnsOf(session);
     const pending = pendingOf(this.session);
+    this.nameFiles(session.files);
+    this.nameFiles(pending?.files);
     const running = session.running;
     if (running) this.dropRunning(turns, pending);
     else keepPending(this.session, null);
@@ -145,9 +147,13 @@ class Chat {
     }
     let last = null;
     const element = transcriptOf(turns, (turn) => {
-      const made = viewOf(turn, { actions: () => [this.forkButton(turn.number)], options: this.turnOptions() });
+      const made = viewOf(turn, {
+        actions: () => [this.forkButton(turn.number)],
+        fileNames: this.fileNames,
+        options: this.turnOptions(),
+      });
       if (made.view) {
-        made.view.request = () => this.composer.request(this.session, turn.question);
+        made.view.code = this.codeFor(turn.question);
         made.view.finish({ elapsed: false });
         if (turn === turns.at(-1)) last = made.view;
       }
@@ -186,19 +192,20 @@ class Chat {
       last.finish({ elapsed: false });
     }
     const waiting = await waitingApprovals({ signal, quiet: true }).catch(() => []);
-    for (const approval of waiting.filter((one) => one.session_id === session.id)) last.ask(approval);
+    last.askAll(waiting.filter((one) => one.session_id === session.id));
     this.toEnd();
   }
 
   /** A first message whose turn has failed: the server has no session. */
-  showUnsent({ content }) {
+  showUnsent({ content, files }) {
+    this.nameFiles(files);
     const again = button("Send again", "refresh", () => {
       this.isNew = true;
       this.send({ content });
     });
     fill(
       this.transcript,
-      userMessage(content),
+      userMessage(content, this.fileNames),
       notice("empty", h("p", null, "This message was not answered, and the server has not kept it."), again),
     );
   }
@@ -248,30 +255,35 @@ class Chat {
     return {
       sources: this.sources,
       onDrawn: () => this.toEnd(),
-      onAsked: (tool) => {
-        announce(`${tool} waits for your decision.`);
-        document.dispatchEvent(new CustomEvent("approvals-changed"));
-      },
-      onDecided: (answer, approval) => {
-        if (answer.status === "queued") this.goOn(approval);
+      onAsked: (tool) => announce(`${tool} waits for your decision.`),
+      onDecided: (answer, approval, turn) => {
+        if (answer.status === "queued") this.goOn(approval, turn);
       },
       actions: (turn) =>
         [
           turn.text && copyButton(turn.text, "Copy answer", { class: "small" }),
-          turn.request &&
-            button(
-              "Show as code",
-              "code",
-              async () => {
-                showSnippets("The request of this answer", {
-                  method: "POST",
-                  path: "/v1/chat/completions",
-                  body: await turn.request(),
-                });
-              },
-              { class: "small" },
-            ),
+          turn.code && button("Show as code", "code", turn.code, { class: "small" }),
         ].filter(Boolean),
+    };
+  }
+
+  nameFiles(files = []) {
+    for (const { id, filename } of files) this.fileNames.set(id, filename);
+  }
+
+  /** Shows the request that was sent. */
+  sentCode(body) {
+    showSnippets("The request of this answer", { method: "POST", path: "/v1/chat/completions", body });
+  }
+
+  /** Shows a request for an answer whose own request this page has not sent. */
+  codeFor(question) {
+    if (question === null) return null;
+    return async () => {
+      await this.composer.loaded;
+      const body = this.composer.plainRequest(this.session, [{ role: "user", content: question }]);
+      const request = { method: "POST", path: "/v1/chat/completions", body };
+      showSnippets("A plain request with this message", request, "What else was sent is no longer known here.");
     };
   }
 
@@ -287,10 +299,11 @@ class Chat {
   }
 
   /** Sends a message and shows its answer. */
-  async send({ text, content = text, files = [] }) {
+  async send({ text, content = text, files = [], needsCode = false }) {
     if (this.busy || this.sends) return;
     this.sends = true;
     const session = this.sessionId();
+    this.nameFiles(files);
     if (files.length)
       content = [
         ...(text ? [{ type: "text", text }] : []),
@@ -302,14 +315,14 @@ class Chat {
       this.turns = null;
       this.setTitle({ messages: [{ role: "user", content }] });
     }
-    const body = await this.composer.request(session, content);
+    const body = await this.composer.request(session, content, needsCode);
     this.sends = false;
     const number = this.questions++;
-    this.append(userMessage(content, [this.forkButton(number)]));
-    keepPending(session, { content, questions: number });
+    this.append(userMessage(content, this.fileNames, [this.forkButton(number)]));
+    keepPending(session, { content, questions: number, files: files.map(({ id, filename }) => ({ id, filename })) });
     this.follows = true;
     const turn = await this.read((signal) => postStream("/v1/chat/completions", body, { signal }), {
-      request: () => body,
+      code: () => this.sentCode(body),
     });
     if (turn.failed && !turn.runId) this.composer.restore(textOf(content));
   }
@@ -318,16 +331,16 @@ class Chat {
   async follow(runId, question) {
     await this.read((signal) => getStream(`${path`/v1/chat/completions/${runId}/events`}?after=0`, { signal }), {
       runId,
-      request: () => this.composer.request(this.session, question),
+      code: this.codeFor(question),
     });
   }
 
   /** Reads the events of a run into a new turn. */
-  async read(start, { runId, request }) {
+  async read(start, { runId, code }) {
     const { signal } = this.left;
     const turn = new TurnView(this.turnOptions());
     turn.runId = runId;
-    turn.request = request;
+    turn.code = code;
     this.append(turn.element);
     this.setBusy(turn);
     document.dispatchEvent(new CustomEvent("sessions-changed"));
@@ -362,6 +375,14 @@ class Chat {
     this.composer.setBusy(Boolean(turn));
   }
 
+  /** Escape stops the answer, unless it belongs to a dialog, to the menu, to an open list or to a decision. */
+  stopOnEscape({ key, target, isComposing }) {
+    if (key !== "Escape" || isComposing || !this.busy) return;
+    const isHere = target === document.body || this.element.contains(target);
+    const isElsewhere = document.querySelector("dialog[open]") || this.element.closest("[inert]");
+    if (isHere && !isElsewhere && !target.closest("select, .approval")) this.stop();
+  }
+
   async stop() {
     const turn = this.busy;
     if (!turn) return;
@@ -377,7 +398,7 @@ class Chat {
   }
 
   /** After the last decision about a turn that has no stream: its run goes on by itself, or with an empty request. */
-  async goOn({ run_id: run, session_id: session }) {
+  async goOn({ run_id: run, session_id: session }, turn) {
     const { signal } = this.left;
     try {
       const waiting = await waitingApprovals({ signal });
@@ -387,9 +408,12 @@ class Chat {
         const { status, body } = await look(path`/v1/chat/completions/${runId}`, { signal });
         const isParked = status !== 202 && (status !== 200 || body.agent?.stop_reason === "approval_required");
         if (isParked) {
-          const request = await this.composer.request(session, null);
-          await this.read((abort) => postStream("/v1/chat/completions", request, { signal: abort }), {
-            request: () => request,
+          await this.composer.loaded;
+          const body = { ...this.composer.plainRequest(session, []), agent: { on_disconnect: "finish" } };
+          // The stream begins with what this turn shows.
+          turn.element.remove();
+          await this.read((abort) => postStream("/v1/chat/completions", body, { signal: abort }), {
+            code: () => this.sentCode(body),
           });
           return;
         }

@@ -3,7 +3,8 @@
 import { post } from "./api.js";
 import { button, bytes, errorBox, fill, h, icon } from "./dom.js";
 import { keepDraft, takeDraft } from "./pending.js";
-import { models, preferences, tools } from "./server.js";
+import { explainUpstream } from "./readiness.js";
+import { forget, models, preferences, tools } from "./server.js";
 
 export class Composer {
   /**
@@ -55,11 +56,20 @@ export class Composer {
       onchange: () => this.upload(),
     });
     this.sendButton = h("button.button.primary.send", { type: "submit" }, icon("send"), h("span.hidden", null, "Send"));
-    this.stopButton = button("Stop", "stop", stop, { class: "stop" });
+    this.stopButton = button("Stop", "stop", stop, {
+      class: "stop",
+      title: "Stop (Escape)",
+      "aria-keyshortcuts": "Escape",
+    });
     this.stopButton.hidden = true;
     this.element = h(
       "form.composer",
-      { onsubmit: (event) => (event.preventDefault(), this.submit()), "aria-label": "New message" },
+      {
+        onsubmit: (event) => (event.preventDefault(), this.submit()),
+        // A number out of range may be in the closed options, where the browser cannot show it: the server says what is wrong.
+        novalidate: true,
+        "aria-label": "New message",
+      },
       this.problem,
       this.progress,
       h(
@@ -96,7 +106,7 @@ export class Composer {
       ),
     );
     this.text.value = takeDraft(known);
-    this.load();
+    this.loaded = this.load();
   }
 
   toggle(name, label, title, needs) {
@@ -107,69 +117,76 @@ export class Composer {
         "aria-pressed": "false",
         title,
         onclick: () => {
-          const on = control.getAttribute("aria-pressed") !== "true";
-          control.setAttribute("aria-pressed", String(on));
-          preferences.set(name, on);
+          chosen = control.getAttribute("aria-pressed") !== "true";
+          preferences.set(name, chosen);
+          show();
         },
       },
       label,
     );
+    /** What a person has chosen; null if nothing. */
+    let chosen = preferences.get(name, null);
+    /** Whether the server offers the tools to every request; null if that is not known. */
+    let isOffered = null;
+    const show = () => {
+      control.setAttribute("aria-pressed", String(!control.disabled && Boolean(chosen ?? isOffered)));
+      if (isOffered === null || control.disabled) return;
+      const state = isOffered ? "The server offers this to every request." : "The server offers this on request only.";
+      control.title = `${title}. ${chosen === null ? state : `Your choice: ${chosen ? "on" : "off"}.`}`;
+    };
+    show();
     return {
       element: control,
       needs,
-      set: (on) => control.setAttribute("aria-pressed", String(on)),
+      /** Shows what the server offers until a person chooses. */
+      load: (offered, missing) => {
+        const entries = offered.filter((tool) => needs.includes(tool.name));
+        control.disabled = entries.length === 0;
+        if (control.disabled) control.title = missing;
+        isOffered = entries.some((tool) => !tool.on_request);
+        show();
+      },
       get on() {
-        return control.getAttribute("aria-pressed") === "true" && !control.disabled;
+        return control.getAttribute("aria-pressed") === "true";
+      },
+      /** What a person has chosen; null if nothing, or if the server has no such tools. */
+      get choice() {
+        return control.disabled ? null : chosen;
       },
     };
   }
 
-  async load() {
+  load() {
+    return Promise.all([this.loadModels(), this.loadTools()]);
+  }
+
+  async loadModels() {
+    let known = [];
+    let problem = new Error("The model server lists no models.");
     try {
-      const [known, offered] = await Promise.all([models(), tools()]);
-      fill(
-        this.model,
-        known.map((model) => h("option", { value: model.id }, model.id)),
-      );
-      const chosen = preferences.get("model", null);
-      if (known.some((model) => model.id === chosen)) this.model.value = chosen;
-      if (!known.length) fill(this.model, h("option", { value: "" }, "no model"));
-      this.offered = new Set(offered.map((tool) => tool.name));
-      const has = (toggle) => toggle.needs.some((tool) => this.offered.has(tool));
-      this.switch(
-        this.code,
-        has(this.code),
-        preferences.get("code", false),
-        "This server runs no code. Start it with --enable-code-execution.",
-      );
-      this.switch(
-        this.search,
-        has(this.search),
-        preferences.get("search", true),
-        "This server has no web search. Start it with --enable-search.",
-      );
-      this.ask.set(preferences.get("ask", false));
-      fill(
-        this.problem,
-        known.length ? null : errorBox(new Error("The model server lists no models. See Status for what is wrong.")),
-      );
+      known = await models();
     } catch (error) {
-      fill(
-        this.problem,
-        errorBox(error, () => this.load()),
-      );
+      problem = error;
     }
+    const isMissing = known.length === 0;
+    const box = isMissing && errorBox(problem, () => (forget(), this.load()));
+    fill(this.problem, box);
+    if (isMissing) explainUpstream(box);
+    fill(
+      this.model,
+      isMissing ? h("option", { value: "" }, "no model") : known.map(({ id }) => h("option", { value: id }, id)),
+    );
+    const chosen = preferences.get("model", null);
+    if (known.some((model) => model.id === chosen)) this.model.value = chosen;
     this.resize();
   }
 
-  switch(toggle, possible, on, why) {
-    toggle.element.disabled = !possible;
-    if (!possible) toggle.element.title = why;
-    toggle.set(possible && on);
-  }
-
-  setCode(on) {
-    this.code.set(on);
+  async loadTools() {
+    // What is wrong with the server is said about the models.
+    const offered = await tools().catch(() => null);
+    if (!offered) return;
+    this.code.load(offered, "This server runs no code. Start it with --enable-code-execution.");
+    this.search.load(offered, "This server has no web search. Start it with --enable-search.");
   }
 
   setBusy(busy) {
@@ -238,27 +255,35 @@ export class Composer {
     );
   }
 
-  /** The body of the request. Without a content it goes on with what waits in the session. */
-  async request(session, content) {
-    await Promise.all([models(), tools()]).catch(() => {});
-    const agent = { on_disconnect: "finish" };
-    const isOffered = (names) => names.some((name) => this.offered?.has(name));
-    if (isOffered(this.search.needs) && !this.search.on) agent.tools = { deny: this.search.needs };
+  /**
+   * The body of the request for a message. What nobody has chosen is left to the server.
+   *
+   * @param {boolean} needsCode whether this request asks for Python, whatever the switch says
+   */
+  async request(session, content, needsCode = false) {
+    await this.loaded;
+    // The model server may be there by now.
+    if (!this.model.value) await this.load();
+    const code = needsCode && !this.code.on ? true : this.code.choice;
+    const search = this.search.choice;
     const instructions = this.instructions.value.trim();
-    const messages = content === null ? [] : [{ role: "user", content }];
-    if (instructions && messages.length) messages.unshift({ role: "system", content: instructions });
     return {
-      model: this.model.value,
-      messages,
-      stream: true,
+      ...this.plainRequest(session, [
+        ...(instructions ? [{ role: "system", content: instructions }] : []),
+        { role: "user", content },
+      ]),
       stream_options: { include_usage: true },
-      session_id: session,
-      ...(isOffered(this.code.needs) && { enable_code_execution: this.code.on }),
-      ...(isOffered(this.search.needs) && this.search.on && { web_search_options: {} }),
+      ...(code !== null && { enable_code_execution: code }),
+      ...(search && { web_search_options: {} }),
       ...(this.ask.on && { agent_permission: "ask" }),
       ...(this.rounds.value !== "" && { max_tool_rounds: Number(this.rounds.value) }),
-      agent,
+      agent: { on_disconnect: "finish", ...(search === false && { tools: { deny: this.search.needs } }) },
     };
+  }
+
+  /** A request without any choice. Without messages it goes on with what waits in the session, which keeps what it has asked for. */
+  plainRequest(session, messages) {
+    return { model: this.model.value, messages, stream: true, session_id: session };
   }
 
   /** Puts a message back that could not be sent. */

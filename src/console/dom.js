@@ -132,6 +132,12 @@ export function announce(text) {
   requestAnimationFrame(() => (region.textContent = text));
 }
 
+/** Calls a function when sessions, their runs or the calls that wait may have changed, until the signal. */
+export function onChanges(callback, signal) {
+  for (const name of ["sessions-changed", "approvals-changed"])
+    document.addEventListener(name, () => callback(), { signal });
+}
+
 /** An error or a hint in a box. */
 export function notice(kind, ...children) {
   return h("div.notice", { class: kind, role: kind === "error" ? "alert" : null }, ...children);

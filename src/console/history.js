@@ -27,10 +27,10 @@ export function indexOfQuestion(session, number) {
 }
 
 /** The view of a turn. An answer brings its `TurnView` along as `view`. */
-export function viewOf(turn, { actions, options }) {
+export function viewOf(turn, { actions, fileNames, options }) {
   const [{ message }] = turn.entries;
   if (turn.kind === "system") return { element: systemMessage(message.content) };
-  if (turn.kind === "user") return { element: userMessage(message.content, actions(turn)) };
+  if (turn.kind === "user") return { element: userMessage(message.content, fileNames, actions(turn)) };
   const view = new TurnView(options);
   for (const entry of turn.entries) {
     // What the server has told the model besides, such as a reminder, is for the model.

@@ -1,11 +1,12 @@
 // The frame of the console: which view the address names, the navigation beside it, and what all views share.
 
 import { apiKey, onKeyNeeded, setApiKey } from "./api.js";
-import { approvalsView, waitingApprovals } from "./approvals.js";
+import { approvalsView, callsWait, sessionMark, waitingApprovals } from "./approvals.js";
 import { chatView } from "./chat.js";
 import { askForKey } from "./dialog.js";
-import { announce, button, fill, h, icon } from "./dom.js";
+import { announce, button, fill, h, icon, onChanges } from "./dom.js";
 import { permissionsView } from "./permissions.js";
+import { askReadiness, lightOf } from "./readiness.js";
 import { runsView } from "./runs.js";
 import { forget } from "./server.js";
 import { listSessions, sessionsView } from "./sessions.js";
@@ -25,7 +26,7 @@ const VIEWS = {
 
 /** Sessions of the list beside the views. */
 const RECENT = 12;
-/** Milliseconds between two looks at the approvals that wait. */
+/** Milliseconds between two looks at what others may have changed. */
 const LOOK_EVERY = 15_000;
 
 const main = document.getElementById("main");
@@ -33,8 +34,11 @@ const side = document.getElementById("side");
 const menu = document.getElementById("menu");
 const shade = document.getElementById("shade");
 const badge = h("span.badge.count", { hidden: true });
+const light = h("span.light", { role: "img", hidden: true });
 
 let current = null;
+/** What is drawn beside the views. */
+let drawn = null;
 
 /** The view and its parts, as in #/chat/SESSION. */
 function address() {
@@ -81,7 +85,7 @@ function navigation() {
         { href: `#/${name}`, "data-view": name },
         icon(name === "chat" ? "plus" : name),
         name === "chat" ? "New chat" : title,
-        name === "approvals" && badge,
+        { approvals: badge, status: light }[name],
       ),
     ),
   );
@@ -92,43 +96,65 @@ function navigation() {
   }
 }
 
-async function recent() {
+/** Shows how many calls wait, and the recent sessions with what they do. Returns whether this has changed. */
+async function drawSide({ says = false } = {}) {
   try {
-    const { data } = await listSessions(RECENT, null, { quiet: true });
-    fill(
-      document.getElementById("recent"),
-      data.map((session) =>
-        h(
-          "li",
-          null,
-          h(
-            "a",
-            { href: `#/chat/${encodeURIComponent(session.id)}`, "data-view": "chat", "data-part": session.id },
-            h("span.cut", null, session.title || session.id),
-            session.running && h("span.running-dot", { role: "img", "aria-label": "running" }),
-          ),
-        ),
-      ),
-    );
-    const [name, parts] = address();
-    mark(name, parts[0]);
+    const [waiting, { data }] = await Promise.all([
+      waitingApprovals({ quiet: true }),
+      listSessions(RECENT, null, { quiet: true }),
+    ]);
+    const state = JSON.stringify([
+      waiting.map((approval) => approval.approval_id),
+      data.map(({ id, title, running }) => [id, title, running]),
+    ]);
+    if (state === drawn) return false;
+    drawn = state;
+    drawBadge(waiting.length, says);
+    drawRecent(data, new Set(waiting.map((approval) => approval.session_id)));
+    return true;
   } catch {
     // The views say what is wrong.
+    badge.hidden = true;
+    drawn = null;
+    return false;
   }
 }
 
-/** Shows how many calls wait; new ones are read out unless the chat has done so. */
-async function lookForApprovals({ says = true } = {}) {
-  try {
-    const { length } = await waitingApprovals({ quiet: true });
-    if (says && length > Number(badge.textContent))
-      announce(`${length} ${length === 1 ? "call waits" : "calls wait"} for a decision.`);
-    badge.textContent = length;
-    badge.hidden = length === 0;
-    badge.setAttribute("aria-label", `${length} waiting`);
-  } catch {
-    badge.hidden = true;
-  }
+/** New calls are read out unless the chat has done so. */
+function drawBadge(number, says) {
+  if (says && number > Number(badge.textContent)) announce(callsWait(number));
+  badge.textContent = number;
+  badge.hidden = number === 0;
+  badge.setAttribute("aria-label", `${number} waiting`);
+}
+
+function drawRecent(sessions, waiting) {
+  fill(
+    document.getElementById("recent"),
+    sessions.map((session) =>
+      h(
+        "li",
+        null,
+        h(
+          "a",
+          { href: `#/chat/${encodeURIComponent(session.id)}`, "data-view": "chat", "data-part": session.id },
+          h("span.cut", null, session.title || session.id),
+          waiting.has(session.id)
+            ? sessionMark(session, waiting)
+            : session.running && h("span.running-dot", { role: "img", "aria-label": "running" }),
+        ),
+      ),
+    ),
+  );
+  const [name, parts] = address();
+  mark(name, parts[0]);
+}
+
+/** What others may have changed: the calls that wait, the sessions, and whether the server is ready. */
+async function lookAround() {
+  askReadiness();
+  const isFirst = drawn === null;
+  if ((await drawSide({ says: true })) && !isFirst) document.dispatchEvent(new CustomEvent("sessions-changed"));
 }
 
 function closeMenu() {
@@ -168,24 +194,30 @@ function footer() {
   fill(document.getElementById("side-footer"), themeButton(), apiKey() && forgetKey);
 }
 
-onKeyNeeded(async (message) => {
-  const key = await askForKey(message);
-  if (key) {
+onKeyNeeded(async () => {
+  const isGiven = await askForKey();
+  if (isGiven) {
     forget();
     footer();
+    lookAround();
   }
-  return key;
+  return isGiven;
 });
 
-document.addEventListener("sessions-changed", recent);
-document.addEventListener("approvals-changed", () => lookForApprovals({ says: false }));
+onChanges(drawSide);
+document.addEventListener("readiness", ({ detail }) => {
+  const [level, words] = lightOf(detail);
+  light.hidden = false;
+  light.dataset.level = level;
+  light.title = words;
+  light.setAttribute("aria-label", words);
+});
 document.addEventListener("chat-opened", (event) => mark("chat", event.detail));
-document.addEventListener("visibilitychange", () => !document.hidden && lookForApprovals());
+document.addEventListener("visibilitychange", () => !document.hidden && lookAround());
 window.addEventListener("hashchange", show);
-setInterval(() => !document.hidden && lookForApprovals(), LOOK_EVERY);
+setInterval(() => !document.hidden && lookAround(), LOOK_EVERY);
 
 navigation();
 footer();
 show();
-recent();
-lookForApprovals();
+lookAround();

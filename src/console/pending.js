@@ -4,7 +4,7 @@
 const PREFIX = "loopwright.pending.";
 const DRAFT = "loopwright.draft.";
 
-/** @returns {{content: any, questions: number, runId?: string}|null} */
+/** @returns {{content: any, questions: number, files?: Array<{id: string, filename: string}>, runId?: string}|null} */
 export function pendingOf(session) {
   try {
     return JSON.parse(sessionStorage.getItem(PREFIX + session));
@@ -13,7 +13,7 @@ export function pendingOf(session) {
   }
 }
 
-/** @param {{content: any, questions: number, runId?: string}|null} pending `null` when all of it is stored */
+/** @param {ReturnType<typeof pendingOf>} pending `null` when all of it is stored */
 export function keepPending(session, pending) {
   if (!pending) return sessionStorage.removeItem(PREFIX + session);
   try {

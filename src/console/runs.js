@@ -1,8 +1,9 @@
 // Runs: those of the sessions that were used last, and one run with its answer and its events.
 
 import { get, getStream, look, path, post, remove } from "./api.js";
+import { sessionMark, waitingApprovals, waitingSessions } from "./approvals.js";
 import { confirmed } from "./dialog.js";
-import { button, count, errorBox, fill, h, notice, perFrame, when } from "./dom.js";
+import { button, count, errorBox, fill, h, notice, onChanges, perFrame, when } from "./dom.js";
 import { parseJson } from "./json.js";
 import { jsonText } from "./output.js";
 import { pendingSessions } from "./pending.js";
@@ -39,10 +40,11 @@ function runList() {
         .filter((_, index) => states[index].status === 202)
         .map(({ id, runId }) => ({ id, running: runId }));
       const runs = [...first, ...data].filter((session) => session.running || session.last_run);
+      const waiting = await waitingSessions();
       fill(
         list,
         runs.length
-          ? table(runs)
+          ? table(runs, waiting)
           : notice(
               "empty",
               h("p", null, "There are no runs."),
@@ -82,10 +84,12 @@ function runList() {
     list,
   );
   refresh();
-  return { element };
+  const left = new AbortController();
+  onChanges(refresh, left.signal);
+  return { element, leave: () => left.abort() };
 }
 
-function table(sessions) {
+function table(sessions, waiting) {
   return h(
     "table.table.cards.even",
     null,
@@ -112,7 +116,7 @@ function table(sessions) {
             { "data-label": "Session" },
             h("a", { href: `#/chat/${encodeURIComponent(session.id)}` }, session.title || session.id),
           ),
-          h("td", { "data-label": "State" }, session.running ? h("span.badge", null, "running") : "ended"),
+          h("td", { "data-label": "State" }, sessionMark(session, waiting) ?? "ended"),
           h("td", { "data-label": "Changed" }, session.updated_at && when(session.updated_at)),
         );
       }),
@@ -242,6 +246,8 @@ function runView(id) {
       }
       turn.past({ role: "assistant", ...message });
       turn.enrich(completion);
+      const waiting = await waitingApprovals({ signal, quiet: true }).catch(() => []);
+      turn.askAll(waiting.filter((one) => one.run_id === id));
       turn.finish({ elapsed: false });
     } catch {
       fill(answer);
@@ -276,6 +282,7 @@ function runView(id) {
     h("h2", null, "Events"),
     lines,
   );
+  onChanges(() => load().catch(() => {}), signal);
   load()
     .then((status) => {
       if (status === 200 || status === 202) return follow();

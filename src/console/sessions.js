@@ -1,7 +1,8 @@
 // Sessions: the list, and what can be done with one.
 
 import { get, getBlob, path, post, put, remove } from "./api.js";
-import { announce, button, count, errorBox, fill, freshId, h, icon, notice, when } from "./dom.js";
+import { sessionMark, waitingSessions } from "./approvals.js";
+import { announce, button, count, errorBox, fill, freshId, h, icon, notice, onChanges, when } from "./dom.js";
 import { saveBlob } from "./files.js";
 import { confirmed } from "./dialog.js";
 import { showSnippets } from "./snippets.js";
@@ -65,8 +66,12 @@ export function sessionsView() {
       fill(problem, errorBox(error));
     }
   };
-  const row = (session) => {
+  /** The places of the marks, by the id of the session. */
+  const marks = new Map();
+  const row = (session, waiting) => {
     const name = session.title || session.id;
+    const mark = h("span", null, sessionMark(session, waiting));
+    marks.set(session.id, mark);
     const element = h(
       "tr",
       null,
@@ -74,7 +79,7 @@ export function sessionsView() {
         "td.main",
         null,
         h("a", { href: `#/chat/${encodeURIComponent(session.id)}` }, name),
-        session.running && h("span.badge", null, "running"),
+        mark,
         h("div.muted.mono.cut", null, session.id),
       ),
       h("td", { "data-label": "Messages" }, session.message_count),
@@ -122,8 +127,10 @@ export function sessionsView() {
   const load = async (after) => {
     try {
       const page = await listSessions(PAGE, after);
+      const waiting = await waitingSessions();
       if (!after) {
         rows.replaceChildren();
+        marks.clear();
         fill(
           list,
           page.data.length
@@ -135,7 +142,7 @@ export function sessionsView() {
               ),
         );
       }
-      rows.append(...page.data.map(row));
+      rows.append(...page.data.map((session) => row(session, waiting)));
       fill(more, page.has_more && button("Show more", null, () => load(page.data.at(-1).id)));
       state.textContent = `${count(rows.children.length, "session")}${page.has_more ? " shown" : ""}`;
     } catch (error) {
@@ -144,6 +151,13 @@ export function sessionsView() {
         errorBox(error, () => load()),
       );
     }
+  };
+  /** Draws the marks again. The rows stay, with the focus in them; only sessions that are new need another list. */
+  const update = async () => {
+    const [page, waiting] = await Promise.all([listSessions(PAGE, null, { quiet: true }), waitingSessions()]);
+    if (page.data.some((session) => !marks.has(session.id))) return load();
+    for (const session of page.data) fill(marks.get(session.id), sessionMark(session, waiting));
+    return undefined;
   };
   const picker = h("input", {
     type: "file",
@@ -189,5 +203,8 @@ export function sessionsView() {
     more,
   );
   load();
-  return { element };
+  const left = new AbortController();
+  // The list stays as it is while the server cannot be asked.
+  onChanges(() => update().catch(() => {}), left.signal);
+  return { element, leave: () => left.abort() };
 }

@@ -157,7 +157,7 @@ export function snippetTabs(request) {
 }
 
 /** Shows a request as code, in a dialog. */
-export function showSnippets(title, request) {
+export function showSnippets(title, request, note = null) {
   const dialog = h(
     "dialog.dialog.wide",
     { "aria-labelledby": "snippet-title", onclose: () => dialog.remove() },
@@ -167,6 +167,7 @@ export function showSnippets(title, request) {
       h("h2", { id: "snippet-title" }, title),
       button("Close", "close", () => dialog.close(), { quiet: true }),
     ),
+    note && h("p.muted", null, note),
     apiKey() ? h("p.muted", null, `The API key is read from the variable ${KEY_VARIABLE}.`) : null,
     snippetTabs(request),
   );

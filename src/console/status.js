@@ -1,27 +1,12 @@
 // What the server says of itself: readiness with remedies, address and examples, figures for an operator.
 
-import { baseUrl, getText, look } from "./api.js";
+import { baseUrl, getText } from "./api.js";
 import { button, copyButton, count, errorBox, fill, h, icon, notice, plainNumber } from "./dom.js";
 import { jsonText } from "./output.js";
+import { askReadiness, problemList, problemsOf, upstreamName } from "./readiness.js";
 import { definition } from "./runs.js";
 import { models } from "./server.js";
 import { snippetTabs } from "./snippets.js";
-
-/** What helps where a model server is not ready. */
-const UPSTREAM_REMEDIES = {
-  unreachable: "Check that the model server runs, and that its address in the setting upstream is right.",
-  server_error: "The model server answers with errors. It may still load a model: look at its log.",
-  asks_for_key: "The model server wants a key. Set upstream_api_key_env, or send the key with each request.",
-  refused_key: "The model server does not accept the key. Check the variable that upstream_api_key_env names.",
-  no_models_endpoint: "GET /models is missing there. The address in the setting upstream may lack /v1.",
-  refused: "The model server refuses GET /models. Look at its log.",
-  no_model_list: "The answer to GET /models is no list of models. Check that the address leads to a model server.",
-};
-
-const STORE_REMEDIES = {
-  session_store: "The session store is unreachable. Check the setting session_store, and the disk or the database.",
-  file_store: "The storage of files is unreachable. Check the setting files_dir, and the disk or the bucket.",
-};
 
 export function statusView() {
   const ready = h("div", null);
@@ -29,12 +14,11 @@ export function statusView() {
   const usage = h("div", null);
   const load = async () => {
     fill(ready, h("p.muted", { role: "status" }, "Asking the server …"));
-    try {
-      const { status, body } = await look("/readyz");
-      fill(ready, readiness(status, body));
-    } catch (error) {
-      fill(ready, errorBox(new Error("The server cannot be reached. Check that it runs."), load));
-    }
+    const { status, body } = await askReadiness();
+    fill(
+      ready,
+      status ? readiness(status, body) : errorBox(new Error("The server cannot be reached. Check that it runs."), load),
+    );
     try {
       const [first] = await models();
       fill(
@@ -80,21 +64,6 @@ export function statusView() {
 
 function readiness(status, body) {
   const isReady = status === 200;
-  const problems = [
-    ...Object.entries(body.upstreams ?? {})
-      .filter(([, one]) => one.state !== "ok")
-      .map(([name, one]) => [`Model server ${name}: ${one.state}`, UPSTREAM_REMEDIES[one.state]]),
-    ...Object.keys(STORE_REMEDIES)
-      .filter((part) => body[part] === "unreachable")
-      .map((part) => [part, STORE_REMEDIES[part]]),
-    ...Object.entries(body.mcp_servers ?? {})
-      .filter(([, one]) => one.state !== "ready")
-      .map(([name, one]) => [`MCP server ${name}: ${one.state}`, one.reason ?? "Look at the log of loopwright."]),
-    ...(body.code_execution?.problems ?? []).map((problem) => [
-      "Code execution",
-      typeof problem === "string" ? problem : JSON.stringify(problem),
-    ]),
-  ];
   return [
     h(
       "p.ready",
@@ -102,12 +71,7 @@ function readiness(status, body) {
       h("span.ready-dot", { "aria-hidden": "true" }),
       isReady ? "Ready: the server can answer." : `Not ready: ${body.status ?? `HTTP ${status}`}.`,
     ),
-    problems.length > 0 &&
-      h(
-        "ul.problems",
-        null,
-        problems.map(([what, remedy]) => h("li", null, h("strong", null, what), h("br"), remedy)),
-      ),
+    problemList(problemsOf(body)),
     definition({
       Version: body.version,
       "Model servers":
@@ -116,7 +80,7 @@ function readiness(status, body) {
           "ul.plain",
           null,
           Object.entries(body.upstreams).map(([name, one]) =>
-            h("li", null, `${name}: ${one.state}${one.kind ? `, ${one.kind}` : ""}`),
+            h("li", null, `${upstreamName(name, one)}: ${one.state}${one.kind ? `, ${one.kind}` : ""}`),
           ),
         ),
       "Session store": body.session_store,

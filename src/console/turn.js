@@ -7,6 +7,7 @@ import { count, dollars, duration, errorBox, fill, h, icon, perFrame, plainNumbe
 import { fileCard } from "./files.js";
 import { MarkdownView } from "./markdown.js";
 import { longText } from "./output.js";
+import { explainUpstream, isOfUpstream } from "./readiness.js";
 
 /** Longest text that is shown as Markdown. A longer one is shown as it is. */
 const MAX_MARKDOWN = 100_000;
@@ -209,8 +210,7 @@ export class TurnView {
     } else {
       call.calling(data.data);
     }
-    const running = [...this.calls.values()].filter((one) => one.status === "running");
-    this.say(running.length ? `Running ${running.map((one) => one.name).join(", ")}` : "Waiting for the model");
+    this.sayCalls();
     this.options.onDrawn?.();
   }
 
@@ -221,14 +221,25 @@ export class TurnView {
     if (this.approvals.has(data.approval_id)) return;
     if (!call.arguments) call.setArguments(data.arguments);
     call.setStatus("waiting");
-    const card = new ApprovalCard({ ...data, tool: name }, (answer) => {
-      call.setStatus("running");
-      this.options.onDecided?.(answer, data);
+    const card = new ApprovalCard({ ...data, tool: name }, (answer, { decision }) => {
+      call.decided(decision, answer.status === "resolved");
+      this.sayCalls();
+      this.options.onDecided?.(answer, data, this);
     });
     this.approvals.set(data.approval_id, { card, callId: data.tool_call_id });
     call.shown.append(card.element);
-    this.say("Waiting for your decision");
+    this.sayCalls();
     this.options.onAsked?.(name);
+    document.dispatchEvent(new CustomEvent("approvals-changed"));
+  }
+
+  /** Asks about the calls that wait now. A call of their batch that has no result is decided. */
+  askAll(waiting) {
+    for (const approval of waiting) this.ask(approval);
+    if (!waiting.length) return;
+    for (const call of this.calls.values()) {
+      if (call.status === "past" && !call.hasResult) call.setStatus("decided");
+    }
   }
 
   closeApproval(callId) {
@@ -285,13 +296,25 @@ export class TurnView {
     for (const approval of agent.approvals ?? []) this.ask(approval);
   }
 
+  /** Says what the calls do, or that the model is next. */
+  sayCalls() {
+    const names = (status) => [...this.calls.values()].filter((one) => one.status === status).map((one) => one.name);
+    const running = names("running");
+    const isWaiting = names("waiting").length > 0;
+    this.working.classList.toggle("waits", isWaiting);
+    if (isWaiting) this.say("Waiting for your decision");
+    else this.say(running.length ? `Running ${running.join(", ")}` : "Waiting for the model");
+  }
+
   say(text) {
     this.working.lastChild.textContent = text;
   }
 
   fail(error) {
     this.failed = error;
-    this.put({ element: errorBox(error) });
+    const box = errorBox(error);
+    this.put({ element: box });
+    if (isOfUpstream(error)) explainUpstream(box);
     this.last = null;
   }
 
@@ -304,7 +327,9 @@ export class TurnView {
     }
     this.draw();
     for (const call of this.calls.values()) {
-      if (call.status === "running") call.setStatus(this.agent?.stop_reason === "cancelled" ? "cancelled" : "past");
+      if (call.status !== "running") continue;
+      const isCancelled = this.agent?.stop_reason === "cancelled";
+      call.setStatus(isCancelled ? "cancelled" : this.failed ? "interrupted" : "past");
     }
     const stop = STOPS[this.agent?.stop_reason] ?? (this.finishReason === "length" ? STOPS.length : null);
     if (stop) this.notice({ message: stop });
@@ -351,7 +376,7 @@ export class TurnView {
     }
   }
 
-  /** Adds to what a session keeps what the answer of the run tells besides. */
+  /** Adds to what a session keeps what the answer of the run tells besides. Its approvals may be decided by now. */
   enrich(completion) {
     const entries = completion.agentic_tool_calls ?? [];
     for (const file of completion.files ?? []) {
@@ -359,20 +384,24 @@ export class TurnView {
     }
     for (const entry of entries) this.calls.get(entry.tool_call_id)?.enrich(entry);
     this.usage = completion.usage;
-    this.summary(completion.agent ?? {});
+    this.summary({ ...completion.agent, approvals: [] });
   }
 }
 
-/** A message of the user. */
-export function userMessage(content, actions = []) {
+/**
+ * A message of the user.
+ *
+ * @param {Map<string, string>} fileNames the names of the files that are known, by their ids
+ */
+export function userMessage(content, fileNames, actions = []) {
   const text = textOf(content);
   const others = (Array.isArray(content) ? content : []).filter((part) => part?.type && part.type !== "text");
   return h(
     "article.turn.question",
     { "aria-label": "Your message" },
     text.length > 20_000 ? longText(text, "Your message") : h("div.question-text", null, text),
-    others.map((part) =>
-      h("p.muted", null, icon("attach"), ` ${part.file?.filename ?? part.file?.file_id ?? part.type}`),
+    others.map(({ type, file = {} }) =>
+      h("p.muted", null, icon("attach"), ` ${fileNames.get(file.file_id) ?? file.filename ?? file.file_id ?? type}`),
     ),
     actions.length ? h("div.turn-actions", null, actions) : null,
   );

@@ -147,6 +147,16 @@ export async function say(page, text) {
   await page.getByRole("button", { name: "Send" }).click();
 }
 
+/** The bodies of the chat requests of a page, as they are sent. */
+export function sentBy(page) {
+  const bodies = [];
+  page.on("request", (request) => {
+    if (request.method() === "POST" && request.url().endsWith("/v1/chat/completions"))
+      bodies.push(request.postDataJSON());
+  });
+  return bodies;
+}
+
 /** The last answer, once it is complete. */
 export async function answered(page, count = 1) {
   await page.waitForFunction((wanted) => {

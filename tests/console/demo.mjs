@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { answered, say } from "./browser.mjs";
+import { answered, say, sentBy } from "./browser.mjs";
 
 const PNG = Buffer.from([0x89, 0x50, 0x4e, 0x47]);
 
@@ -71,11 +71,37 @@ export const cases = [
       await answer.locator(".call", { hasText: "execute_python" }).locator("summary").click();
       await answer.locator(".call").first().locator("summary").click();
       await page.mouse.move(0, 0);
-      await page.setViewportSize({ width: 1280, height: 1220 });
+      await page.setViewportSize({ width: 1280, height: 1240 });
       await page.waitForFunction(
         () => document.querySelector(".scroller").scrollHeight <= document.querySelector(".scroller").clientHeight,
       );
       await page.screenshot({ path: join(artefacts, "readme.png") });
+    },
+  ],
+  [
+    "what the server offers is on, and nothing is sent about it",
+    async ({ browser, server }) => {
+      const page = await browser.open(server);
+      const sent = sentBy(page);
+      await page.goto(`${server.url}/`);
+      await page.locator(".suggestion").first().waitFor();
+      const [python, web] = ["Python", "Web"].map((name) => page.getByRole("button", { name, exact: true }));
+      for (const toggle of [python, web]) {
+        assert.equal(await toggle.getAttribute("aria-pressed"), "true");
+        assert.match(await toggle.getAttribute("title"), /offers this to every request/);
+      }
+      await say(page, "Plot the temperatures of Rome and Lima.");
+      const answer = await answered(page);
+      await answer.locator(".plot").waitFor();
+      assert.deepEqual(
+        ["enable_code_execution", "web_search_options", "agent_permission"].filter((name) => name in sent.at(-1)),
+        [],
+      );
+      assert.deepEqual(sent.at(-1).agent, { on_disconnect: "finish" });
+      await python.click();
+      await say(page, "Plot the temperatures of Oslo and Lima.");
+      await answered(page, 2);
+      assert.equal(sent.at(-1).enable_code_execution, false);
     },
   ],
   [

@@ -23,6 +23,13 @@ async function ask(server, session, content, agent) {
   assert.equal(answer.status, 200, await answer.text());
 }
 
+const cardsOf = (page) => page.getByRole("region", { name: "Decision about pay" });
+
+/** What the heads of the calls say. */
+const states = (page) => page.locator(".call-state").allInnerTexts();
+
+const TIMED = { denied: /^denied · \d+ ms$/, done: /^done · \d+ ms$/ };
+
 const shows = (page, text) =>
   page.waitForFunction((wanted) => document.querySelector(".answer:last-child")?.textContent.includes(wanted), text);
 
@@ -107,7 +114,7 @@ export const cases = [
       });
       assert.equal(started.status, 202, await started.clone().text());
       const { id } = await started.json();
-      for (let run = {}; !run.approvals?.length; ) {
+      for (let run = {}; !run.approvals?.length;) {
         const answer = await fetch(`${server.url}/v1/chat/completions/${id}`);
         assert.equal(answer.status, 202);
         run = await answer.json();
@@ -176,6 +183,178 @@ export const cases = [
     },
   ],
   [
+    "a denied call stays denied while another one waits",
+    async ({ browser, server }) => {
+      const page = await browser.open(server);
+      // The answers to decisions come after the events of the run.
+      await page.route("**/v1/agent/approvals/*", async (route) => {
+        const response = await route.fetch();
+        await new Promise((resolve) => setTimeout(resolve, 700));
+        await route.fulfill({ response });
+      });
+      await page.goto(`${server.url}/`);
+      await say(page, "two payments");
+      await cardsOf(page).nth(1).waitFor();
+      await page
+        .locator(".call")
+        .first()
+        .evaluate((call) => {
+          window.seen = [];
+          const note = () => window.seen.push(call.dataset.status);
+          new MutationObserver(note).observe(call, { attributeFilter: ["data-status"] });
+        });
+      await cardsOf(page).first().getByRole("button", { name: "Deny" }).click();
+      await page.waitForFunction(() => document.getElementById("announcer").textContent === "Denied: pay.");
+      const [first, second] = await states(page);
+      assert.match(first, TIMED.denied);
+      assert.equal(second, "waits for you");
+      assert.equal(await page.locator(".working").innerText(), "Waiting for your decision");
+      await cardsOf(page).getByRole("button", { name: "Allow once" }).click();
+      await answered(page);
+      await page.waitForFunction(() => document.getElementById("announcer").textContent === "Allowed: pay.");
+      const ended = await states(page);
+      assert.match(ended[0], TIMED.denied);
+      assert.match(ended[1], TIMED.done);
+      assert.ok(!(await page.evaluate(() => window.seen)).includes("running"));
+    },
+  ],
+  [
+    "a session that waits is marked in every list, and its states outlive a reload",
+    async ({ browser, server }) => {
+      const page = await browser.open(server);
+      await page.goto(`${server.url}/`);
+      await say(page, "two payments");
+      await cardsOf(page).nth(1).waitFor();
+      await page.reload();
+      await cardsOf(page).nth(1).waitFor();
+      const reason = cardsOf(page).first().getByRole("textbox", { name: "Reason" });
+      await reason.press("Enter");
+      assert.equal(await cardsOf(page).count(), 2, "Enter without a reason decides nothing");
+      await reason.fill("Not Ada.");
+      await reason.press("Enter");
+      await page.locator('.call[data-status="denied"]').waitFor();
+      assert.equal((await states(page))[1], "waits for you");
+      assert.equal(await page.locator(".working").innerText(), "Waiting for your decision");
+      const id = decodeURIComponent(page.url().split("/").pop());
+      await page.locator(`#recent li:has(a[data-part="${id}"]) .badge`, { hasText: "waits for you" }).waitFor();
+      assert.equal(await page.locator(`#recent a[data-part="${id}"] .running-dot`).count(), 0);
+      await page.getByRole("link", { name: "Sessions" }).click();
+      const row = page.getByRole("main").locator("tr", { has: page.locator(`a[href="#/chat/${id}"]`) });
+      await row.locator(".badge", { hasText: "waits for you" }).waitFor();
+      assert.doesNotMatch(await row.innerText(), /running/);
+      await browser.checkAccess(page, "a session that waits");
+      await page.getByRole("link", { name: "Runs" }).click();
+      await row.locator(".badge", { hasText: "waits for you" }).waitFor();
+      assert.doesNotMatch(await row.innerText(), /running|ended/);
+      await row.getByRole("link").first().click();
+      await page.locator(".facts", { hasText: "waits for 1 decision" }).waitFor();
+      await page.locator('.call[data-status="denied"]').waitFor();
+      assert.equal((await states(page))[1], "waits for you");
+      await cardsOf(page).getByRole("button", { name: "Allow once" }).click();
+      await page.locator(".facts", { hasText: "completed" }).waitFor();
+      const ended = await states(page);
+      assert.match(ended[0], TIMED.denied);
+      assert.match(ended[1], TIMED.done);
+      await page.getByRole("link", { name: "Sessions" }).click();
+      await row.waitFor();
+      assert.doesNotMatch(await row.innerText(), /waits for you|running/);
+      await page.goto(`${server.url}/#/chat/${id}`);
+      await answered(page);
+      await page.locator('.call[data-status="ok"]').waitFor();
+      assert.match((await states(page))[0], TIMED.denied);
+      assert.equal(await page.locator("#recent .badge").count(), 0);
+    },
+  ],
+  [
+    "the number of calls that wait, and lists that others change",
+    async ({ browser, server }) => {
+      const page = await browser.open(server);
+      await page.goto(`${server.url}/`);
+      await say(page, "two payments");
+      await cardsOf(page).nth(1).waitFor();
+      const other = await browser.tab(page, server);
+      await other.goto(`${server.url}/#/sessions`);
+      const marks = other.getByRole("main").locator(".badge", { hasText: "waits for you" });
+      await marks.waitFor();
+      await page.getByRole("link", { name: "Approvals" }).click();
+      await page.getByText("2 calls wait for a decision.").waitFor();
+      const cards = page.getByRole("main").locator(".approval:not(.decided)");
+      await cards.first().getByRole("button", { name: "Deny" }).click();
+      await page.locator("#nav .badge", { hasText: "1" }).waitFor();
+      await page.getByText("1 call waits for a decision.").waitFor();
+      await cards.getByRole("button", { name: "Allow once" }).click();
+      await page.getByText("No call waits for a decision.").waitFor();
+      // Another tab learns of it when it comes to the front.
+      await other.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+      await marks.waitFor({ state: "detached" });
+      await other.close();
+    },
+  ],
+  [
+    "a call of a turn without a session",
+    async ({ browser, server }) => {
+      const left = new AbortController();
+      const body = {
+        model: "scripted",
+        stream: true,
+        store: false,
+        messages: [{ role: "user", content: 'call pay {"to": "Gil", "cents": 14}' }],
+      };
+      const answer = await fetch(`${server.url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+        signal: left.signal,
+      });
+      assert.equal(answer.status, 200);
+      const page = await browser.open(server);
+      await page.goto(`${server.url}/#/approvals`);
+      await page.getByRole("link", { name: "Open its run" }).waitFor();
+      assert.equal(await page.getByRole("link", { name: "Open its session" }).count(), 0);
+      await page.getByRole("button", { name: "Deny" }).click();
+      await page.getByText("No call waits for a decision.").waitFor();
+      left.abort();
+    },
+  ],
+  [
+    "Escape stops an answer, and nothing else does by accident",
+    async ({ browser, server }) => {
+      const page = await browser.open(server, { width: 390 });
+      await page.goto(`${server.url}/`);
+      await say(page, "gate:escape");
+      await shows(page, "The first half.");
+      await page.getByRole("button", { name: "Menu" }).click();
+      await page.keyboard.press("Escape");
+      await page.locator(".side.open").waitFor({ state: "detached" });
+      await page.getByRole("button", { name: "Delete" }).click();
+      await page.getByRole("dialog").waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      assert.equal(await page.locator(".working").innerText(), "Writing");
+      await page.getByRole("textbox", { name: "Message" }).press("Escape");
+      assert.match(await (await answered(page)).innerText(), /The run was stopped\./);
+    },
+  ],
+  [
+    "a question before a deletion",
+    async ({ browser, server }) => {
+      await put(server, "careful", [{ role: "user", content: "Do not lose me" }]);
+      const page = await browser.open(server);
+      await page.goto(`${server.url}/#/sessions`);
+      await page.getByRole("button", { name: "Delete Do not lose me" }).press("Enter");
+      await page.getByRole("dialog").waitFor();
+      assert.equal(await page.evaluate(() => document.activeElement.textContent), "Cancel");
+      await page.keyboard.press("Enter");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      assert.equal((await fetch(`${server.url}/v1/sessions/careful`)).status, 200);
+      await page.keyboard.press("Enter");
+      await tabTo(page, ".dialog .danger");
+      await page.keyboard.press("Enter");
+      await page.getByText("Do not lose me").first().waitFor({ state: "detached" });
+      assert.equal((await fetch(`${server.url}/v1/sessions/careful`)).status, 404);
+    },
+  ],
+  [
     "a decision in the list of all",
     async ({ browser, server }) => {
       const page = await browser.open(server);
@@ -225,6 +404,53 @@ export const cases = [
         await answered(page);
         await page.reload();
         await page.locator(".answer", { hasText: `"paid":${cents}` }).waitFor();
+      }
+    },
+  ],
+  [
+    "two decisions about a run that nobody reads",
+    async ({ browser, server }) => {
+      for (const [session, agent] of [
+        ["two-recorded", { on_disconnect: "finish" }],
+        ["two-plain", undefined],
+      ]) {
+        await ask(server, session, "two payments", agent);
+        const page = await browser.open(server);
+        await page.goto(`${server.url}/#/chat/${session}`);
+        await cardsOf(page).nth(1).waitFor();
+        if (agent) {
+          await cardsOf(page).first().getByRole("button", { name: "Allow once" }).click();
+          await page.locator(".approval.decided", { hasText: "Allowed: pay" }).waitFor();
+        } else {
+          // Somebody else is faster.
+          const { data } = await (await fetch(`${server.url}/v1/agent/approvals`)).json();
+          const first = data.find((one) => one.session_id === session);
+          const decided = await fetch(`${server.url}/v1/agent/approvals/${first.approval_id}`, {
+            method: "POST",
+            headers: { "content-type": "application/json" },
+            body: JSON.stringify({ decision: "approve" }),
+          });
+          assert.equal(decided.status, 200);
+          await cardsOf(page).first().getByRole("button", { name: "Deny" }).click();
+          await page.getByText("This call is decided already").waitFor();
+        }
+        const [first, second] = await states(page);
+        assert.match(first, agent ? /^allowed$/ : /^(allowed|decided)$/);
+        assert.equal(second, "waits for you");
+        await page.reload();
+        await cardsOf(page).waitFor();
+        assert.match((await states(page))[0], /^(allowed|decided)$/, "a decided call asks no more");
+        await cardsOf(page).getByRole("button", { name: "Deny" }).click();
+        await page.locator(".answer", { hasText: "The tool said" }).waitFor();
+        for (const reload of [false, true]) {
+          if (reload) await page.reload();
+          await answered(page);
+          await page.locator('.call[data-status="denied"]').waitFor();
+          const ended = await states(page);
+          assert.equal(ended.length, 2, "each call is shown once");
+          assert.match(ended[0], TIMED.done);
+          assert.match(ended[1], TIMED.denied);
+        }
       }
     },
   ],
@@ -316,6 +542,14 @@ export const cases = [
       assert.match(await (await answered(page)).innerText(), /You said: /);
       const sent = server.upstream.requests.at(-1).messages.at(-1);
       assert.match(JSON.stringify(sent), /Look at this/);
+      const attached = page.locator(".question p", { hasText: "notes.txt" });
+      await attached.waitFor();
+      await page.reload();
+      await attached.waitFor();
+      const before = page.url();
+      await page.getByRole("button", { name: "Fork", exact: true }).click();
+      await page.waitForURL((url) => url.href !== before);
+      await attached.waitFor();
     },
   ],
   [

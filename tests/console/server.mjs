@@ -31,7 +31,7 @@ export class Server {
     return launch(binary, ["demo", "--listen", "127.0.0.1:0"], /^Still serving at (http:\/\/[\d.:]+)\/v1/m, work, {});
   }
 
-  /** A server with a scripted model and tools. */
+  /** A server with a scripted model and tools; with `keys` also with Python and web search. */
   static async serve(binary, work, { keys = false }) {
     const upstream = await startUpstream();
     const tools = await startTools();
@@ -112,6 +112,7 @@ ${more}`;
   return `
 upstream = "${upstream}"
 max_result_chars = 12000
+${keys ? "enable_code_execution = true" : ""}
 ${tool("echo", "Repeats a text.", '{ type = "object", properties = { text = { type = "string" }, times = { type = "integer", minimum = 1 } }, required = ["text"], additionalProperties = false }', "read_only = true")}
 ${tool("pay", "Moves money.", '{ type = "object", properties = { to = { type = "string" }, cents = { type = "integer" } }, required = ["to", "cents"] }')}
 ${tool("nasty", "<img src=x onerror=pwn()> **bold** <script>pwn()</script>", text)}
@@ -132,6 +133,13 @@ reason = "This word is forbidden."
 ${
   keys
     ? `
+# Both on request only.
+[search]
+on_request = true
+
+[sandbox]
+require = "weak"
+
 [[api_keys]]
 name = "console"
 env = "CONSOLE_TEST_KEY"

@@ -209,6 +209,10 @@ function script(prompt, results) {
   }
   if (says("heavy"))
     return [{ text: "_a".repeat(40_000) }, { text: `\n\n${"> ".repeat(20_000)}deep\n\nthe end of it` }];
+  if (says("two payments") && !results.length) {
+    const pay = (to, index) => ({ call: "pay", index, arguments: JSON.stringify({ to, cents: index + 1 }) });
+    return [{ text: "I make two payments." }, ...["Ada", "Bo"].map(pay)];
+  }
   const call = /call (\w+)(?: (\{.*\}))?/s.exec(prompt);
   if (call && !results.length) {
     return [{ text: `I call ${call[1]}.` }, { call: call[1], arguments: call[2] ?? JSON.stringify({ text: prompt }) }];

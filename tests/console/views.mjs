@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 
 import { answered, say } from "./browser.mjs";
+import { Server } from "./server.mjs";
 
 const run = promisify(execFile);
 /** Longest run of a snippet. */
@@ -165,7 +166,43 @@ export const cases = [
       await page.route("**/readyz", (route) => route.fulfill({ status: 503, json: body }));
       await page.goto(`${server.url}/#/status`);
       await page.getByText("Not ready: unavailable.").waitFor();
+      await page.getByText("Model server default: unreachable").waitFor();
       await page.getByText("Check that the model server runs").waitFor();
+      await page.getByRole("link", { name: "Status Model server default: unreachable" }).waitFor();
+    },
+  ],
+  [
+    "a model server that is gone",
+    async ({ browser, binary, work }) => {
+      const server = await Server.serve(binary, work, {});
+      try {
+        const page = await browser.open(server);
+        await page.goto(`${server.url}/`);
+        const light = page.locator("#nav .light");
+        await page.getByRole("link", { name: "Status ready" }).waitFor();
+        await page.locator("#model option", { hasText: "scripted" }).waitFor({ state: "attached" });
+        const address = server.upstream.url;
+        await server.upstream.close();
+        const explained = async (place) => {
+          await place.getByText(`Model server default at ${address}: unreachable`).waitFor();
+          await place.getByText("Check that the model server runs").waitFor();
+        };
+        await say(page, "Are you there?");
+        const error = page.locator(".answer .notice.error");
+        await error.getByText("the model server cannot be reached").waitFor();
+        await explained(error);
+        assert.equal(await light.getAttribute("data-level"), "bad");
+        assert.match(await light.getAttribute("aria-label"), /unreachable/);
+        await browser.checkAccess(page, "an answer without a model server");
+        await error.getByRole("link", { name: "Open Status" }).click();
+        await explained(page.locator(".problems"));
+        await page.goto(`${server.url}/#/chat`);
+        await page.reload();
+        await explained(page.locator(".composer .notice.error"));
+        await page.locator("#model option", { hasText: "no model" }).waitFor({ state: "attached" });
+      } finally {
+        await server.stop();
+      }
     },
   ],
   [
