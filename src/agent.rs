@@ -25,6 +25,7 @@ pub mod options;
 mod parked;
 pub mod policy;
 mod prompt;
+mod said;
 pub mod settings;
 pub mod stop;
 mod token_estimate;

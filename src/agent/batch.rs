@@ -84,7 +84,7 @@ impl Batch {
     ) -> Self {
         let unanswered = open.calls.iter().filter(|call| call.answer().is_none());
         let ready = unanswered
-            .filter(|call| call.shown() && !context.was_shown)
+            .filter(|call| call.shown() && !context.calls_shown)
             .map(|call| AgentEvent::Calling(Box::new(calling(&context, call))))
             .collect();
         let redaction = BatchRedaction::new(context.services.redactor.clone());

@@ -4,6 +4,8 @@
 
 mod scan;
 
+use serde::{Deserialize, Serialize};
+
 use self::scan::{MarkPiece, MarkScanner};
 use crate::openai::citation::{CitedSource, UrlCitation, mark_link};
 
@@ -44,8 +46,9 @@ fn citation(source: CitedSource, start_index: usize, end_index: usize) -> UrlCit
 }
 
 /// Writes the marks of a text that arrives in pieces as Markdown links to their sources.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct CitationLinks {
+    #[serde(skip)]
     scanner: MarkScanner,
     /// Characters of the text with its links so far.
     written: usize,

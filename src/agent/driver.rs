@@ -31,6 +31,7 @@ use super::open_batch::OpenBatch;
 use super::options::TextMode;
 use super::parked::TurnState;
 use super::prompt::Prompt;
+use super::said::{Figures, Said};
 use super::stop::StopReason;
 use super::transcript::AnswerText;
 use super::turn::TurnRequest;
@@ -80,6 +81,10 @@ pub struct Run {
     unstored: UnstoredQuestions,
     /// Messages of the request that follow the batch of a turn that goes on.
     follow: FollowUp,
+    /// What the client was told of the whole turn, if the turn may have to wait for a person.
+    said: Option<Box<Said>>,
+    /// What of it an earlier answer has told, which this one does not repeat.
+    told_before: Figures,
     span: Span,
     /// The span of the turn for the collector, until the turn has ended.
     trace: Option<traces::Span>,
@@ -113,8 +118,8 @@ enum Phase {
     Batch(Box<Batch>),
     /// Nothing runs. The reader waits for a person's decision.
     Waiting(PausedBatch),
-    /// The next step is to go on with a batch that was kept with the session.
-    Parked(Box<OpenBatch>),
+    /// The next step is to go on with a batch that was kept with the session. The answer begins with these events.
+    Parked(Box<OpenBatch>, Vec<AgentEvent>),
     /// The turn fails at this limit, once the events before have been taken.
     Failed(StopReason),
     Over,
@@ -175,7 +180,12 @@ impl Run {
         }
         self.spent += self.called.elapsed();
         match advanced {
-            Ok(event) => Ok(event),
+            Ok(event) => {
+                if let (Some(said), Some(event)) = (&mut self.said, &event) {
+                    said.add(event);
+                }
+                Ok(event)
+            }
             Err(error) => {
                 self.phase = Phase::Over;
                 self.finish_write().await;
@@ -260,7 +270,7 @@ impl Run {
                     }
                 }
                 Phase::Waiting(_) => Box::pin(self.wait(aborted)).await?,
-                Phase::Parked(_) => self.go_on(),
+                Phase::Parked(..) => self.go_on(),
                 Phase::Failed(reason) => return Err(AgentError::Limit(*reason)),
                 Phase::Over => return Ok(None),
             }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use serde::{Deserialize, Serialize};
 
 use super::stop::StopReason;
-use crate::ids::SessionId;
+use crate::ids::{FileId, SessionId};
 use crate::openai::citation::UrlCitation;
 use crate::openai::tool::{CallKind, ToolCall};
 use crate::openai::usage::{FinishReason, Usage};
@@ -18,10 +19,11 @@ pub use crate::tools::{
     CodeDetail, RemoteToolName, ToolDetail, ToolKind, ToolSource, ToolStatus, WebDetail,
 };
 
-/// One event of a run.
-#[derive(Debug)]
+/// One event of a run. Those that tell of the answer can be stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum AgentEvent {
     /// The upstream has answered the first model call with a success status. The response to the client can start.
+    #[serde(skip)]
     Started {
         /// The upstream's `x-ratelimit-*` headers.
         headers: HeaderMap,
@@ -35,7 +37,7 @@ pub enum AgentEvent {
         /// The text.
         text: String,
         /// The upstream's field name for it.
-        field: &'static str,
+        field: Cow<'static, str>,
     },
     /// Fields of the upstream's response that loopwright does not act on.
     Extra {
@@ -50,10 +52,12 @@ pub enum AgentEvent {
     RoundEnded(RoundEnd),
     /// A piece of the arguments of a call that the client is to run, if the turn ends with that call. Only where the request
     /// wants them as they arrive.
+    #[serde(skip)]
     ClientArguments(Box<ArgumentsPiece>),
     /// A server-side call starts.
     Calling(Box<Calling>),
     /// A call waits for a person's decision before it runs.
+    #[serde(skip)]
     Waiting {
         /// The call.
         call: Box<WaitingCall>,
@@ -61,23 +65,26 @@ pub enum AgentEvent {
         session_id: Option<SessionId>,
     },
     /// Live output of a running tool.
+    #[serde(skip)]
     ToolOutput {
         /// The call, without its arguments.
         of: Box<Calling>,
         /// The text.
         text: String,
         /// `stdout`, `stderr` or `progress`.
-        stream: &'static str,
+        stream: Cow<'static, str>,
     },
     /// A file that a tool made.
     File(Box<ProducedFile>),
     /// A server-side call has ended.
     Complete(Box<ToolCallRecord>),
     /// The sources that the answer's text refers to. Comes at most once, after the whole text.
+    #[serde(skip)]
     Annotations(Vec<UrlCitation>),
     /// Information for the client that is not part of the answer.
     Notice(Notice),
     /// The run is over. This is the last event of every run that does not fail.
+    #[serde(skip)]
     Finished(Box<Outcome>),
 }
 
@@ -85,7 +92,7 @@ pub enum AgentEvent {
 pub type ExtraFields = Vec<(String, Box<str>)>;
 
 /// The object of an upstream's response that had a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExtraLevel {
     /// The message, or a delta of it.
     Message,
@@ -109,7 +116,7 @@ pub struct ArgumentsPiece {
 }
 
 /// The end of a round's text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundEnd {
     /// The model asks for calls in this round, or a hook sends it back after it.
     pub has_calls: bool,
@@ -120,7 +127,7 @@ pub struct RoundEnd {
 }
 
 /// A call of a round that the client sees.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundCall {
     /// The call's id.
     pub id: String,
@@ -133,7 +140,7 @@ pub struct RoundCall {
 }
 
 /// A server-side call before it has a result.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Calling {
     /// The round, from 0.
     pub round: u32,
@@ -161,7 +168,7 @@ pub struct WaitingCall {
 }
 
 /// One finished server-side call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolCallRecord {
     /// The call's index in its batch, from 0.
     pub index: usize,
@@ -196,14 +203,25 @@ pub struct ToolCallRecord {
 }
 
 /// An image of a result that the turn keeps.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeptImage {
     /// The media type, such as `image/png`.
     pub mime_type: Cow<'static, str>,
     /// The encoded image.
+    #[serde(with = "base64_text")]
     pub bytes: Bytes,
     /// The stored file that holds it, if it is stored. It is to be kept instead of `bytes`.
-    pub file: Option<BinaryContent>,
+    pub file: Option<KeptFile>,
+}
+
+/// A stored file that holds a content.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KeptFile {
+    /// The id.
+    pub id: FileId,
+    /// The content; `None` where it has to be looked up again.
+    #[serde(skip)]
+    pub content: Option<BinaryContent>,
 }
 
 impl KeptImage {
@@ -214,7 +232,8 @@ impl KeptImage {
 
     /// The bytes: in the file, if the image is stored.
     pub fn into_content(self) -> BinaryContent {
-        self.file.unwrap_or(BinaryContent::Memory(self.bytes))
+        let stored = self.file.and_then(|file| file.content);
+        stored.unwrap_or(BinaryContent::Memory(self.bytes))
     }
 }
 
@@ -226,7 +245,7 @@ impl ToolCallRecord {
 }
 
 /// A file that a tool made.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProducedFile {
     /// The id.
     pub id: String,
@@ -239,7 +258,7 @@ pub struct ProducedFile {
     /// The path by which the tool names the file.
     pub path: String,
     /// OpenAI's `purpose` of a file.
-    pub purpose: &'static str,
+    pub purpose: Cow<'static, str>,
     /// The media type.
     pub mime_type: String,
     /// The session, if it is stored.
@@ -247,17 +266,19 @@ pub struct ProducedFile {
     /// The round that made it, from 0.
     pub round: u32,
     /// The content, unless it is too large to be sent inline.
+    #[serde(with = "base64_text::optional")]
     pub data: Option<Bytes>,
     /// The stored file that holds the content, if it is stored. It is to be kept instead of `data`.
+    #[serde(skip)]
     pub file: Option<BinaryContent>,
 }
 
 /// Information for the client that is not part of the answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Notice {
     /// The class: `retry`, `limit_reached`, `tokens_estimated`, `session_store`, `session_too_large`, `interpreter_lost`,
     /// `file_store`, `file_not_produced`, `turn_bytes`, `mcp_server` or `hook`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// A text for people.
     pub message: String,
 }
@@ -304,6 +325,53 @@ impl Outcome {
             session_id: None,
             notices: Vec::new(),
             waited: Duration::ZERO,
+        }
+    }
+}
+
+/// Bytes as base64 text.
+pub(super) mod base64_text {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use bytes::Bytes;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::agent) fn serialize<S: Serializer>(
+        bytes: &Bytes,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(in crate::agent) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Bytes, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = STANDARD.decode(text).map_err(Error::custom)?;
+        Ok(bytes.into())
+    }
+
+    /// Bytes that may be absent.
+    pub(super) mod optional {
+        use super::{Bytes, Deserialize, Deserializer, Engine, Error, STANDARD, Serializer};
+
+        pub(crate) fn serialize<S: Serializer>(
+            bytes: &Option<Bytes>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            match bytes {
+                Some(bytes) => serializer.serialize_some(&STANDARD.encode(bytes)),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<Bytes>, D::Error> {
+            let text = Option::<String>::deserialize(deserializer)?;
+            let bytes = text.map(|text| STANDARD.decode(text)).transpose();
+            Ok(bytes.map_err(Error::custom)?.map(Into::into))
         }
     }
 }

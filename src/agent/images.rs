@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::contents::{MISSING_IMAGE, NamedContents, note_part};
-use super::event::{KeptImage, ProducedFile};
+use super::event::{KeptFile, KeptImage, ProducedFile, base64_text};
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::openai::raw::quoted;
@@ -38,7 +38,7 @@ pub(super) enum ShownImage {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct UnstoredImage {
     mime_type: Cow<'static, str>,
-    #[serde(serialize_with = "as_base64", deserialize_with = "of_base64")]
+    #[serde(with = "base64_text")]
     bytes: Bytes,
 }
 
@@ -59,6 +59,14 @@ pub(super) struct StoredImage {
 }
 
 impl StoredPart {
+    /// The file as the image that it holds has it.
+    pub(super) fn kept(&self) -> KeptFile {
+        KeptFile {
+            id: self.id.clone(),
+            content: Some(self.content.clone()),
+        }
+    }
+
     /// A file of a call as a part of its result; `None` if the file is not stored.
     pub(super) fn of_file(file: &ProducedFile) -> Option<Self> {
         Some(Self {
@@ -175,16 +183,6 @@ pub(super) fn file_part(id: &FileId) -> String {
     format!(r#"{{"image_file":{{"file_id":{id}}},"type":"image_file"}}"#)
 }
 
-fn as_base64<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&STANDARD.encode(bytes))
-}
-
-fn of_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let bytes = STANDARD.decode(text).map_err(serde::de::Error::custom)?;
-    Ok(bytes.into())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -209,7 +207,10 @@ mod tests {
             let kept = KeptImage {
                 mime_type: claimed.into(),
                 bytes: vec![0, 0, 0].into(),
-                file: stored.map(|(name, ..)| file(name)),
+                file: stored.map(|(name, id, _)| KeptFile {
+                    id: id.clone(),
+                    content: Some(file(name)),
+                }),
             };
             let stored = stored.map(|(name, id, found)| StoredPart {
                 id: id.clone(),

@@ -246,6 +246,7 @@ impl ActiveModelCall {
             ModelEvent::Reasoning { text, field } => {
                 self.is_shown = true;
                 let buffered = buffer_mode == BufferMode::All;
+                let field = field.into();
                 (AgentEvent::Reasoning { text, field }, buffered)
             }
             ModelEvent::DeltaExtra(fields) => {
@@ -289,6 +290,7 @@ impl ActiveModelCall {
                 for event in &mut self.buffered {
                     if let AgentEvent::Text(text) = event {
                         let text = std::mem::take(text);
+                        let field = field.into();
                         *event = AgentEvent::Reasoning { text, field };
                     }
                 }

@@ -162,7 +162,7 @@ pub fn unavailable(server: &ConnectedServer) -> Option<Notice> {
     let problem = server.problem()?;
     let label = server.label();
     Some(Notice {
-        kind: "mcp_server",
+        kind: "mcp_server".into(),
         message: format!("the tools of the MCP server '{label}' are not offered: {problem}"),
     })
 }

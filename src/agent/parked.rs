@@ -1,7 +1,6 @@
 //! A turn as a value: it can be stored in the middle of a batch, and another process goes on with it.
 //!
-//! Its prompt is not a part of it, as that is made of the session, whose last message asks for the calls. Nor is what the
-//! client was told: the text of the answer so far, usage and notices are those of the run that told them.
+//! Its prompt is not a part of it, as that is made of the session, whose last message asks for the calls.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use super::call::Call;
 use super::limits::TurnLimits;
 use super::machine::Machine;
 use super::open_batch::OpenBatch;
+use super::said::Said;
 use super::turn_bytes::TurnBytes;
 use crate::openai::message::Message;
 use crate::session::StoredMessage;
@@ -59,6 +59,10 @@ pub struct Continuation {
 pub(super) struct ParkedTurn {
     pub(super) state: TurnState,
     pub(super) batch: OpenBatch,
+    /// What the client was told.
+    pub(super) said: Said,
+    /// The request shows that its client has the answer so far, or continues the conversation with a message of its own.
+    pub(super) is_shown: bool,
     pub(super) continuation: Option<Continuation>,
 }
 
@@ -75,6 +79,7 @@ struct Written<'a> {
     message: [u8; 32],
     state: &'a TurnState,
     calls: &'a [Call],
+    said: &'a Said,
 }
 
 /// The number of the form, which is read first.
@@ -90,6 +95,9 @@ struct Read {
     message: [u8; 32],
     state: TurnState,
     calls: Vec<Call>,
+    /// A turn that an earlier version has stored tells nothing of its answer.
+    #[serde(default)]
+    said: Said,
 }
 
 impl ParkedTurn {
@@ -115,6 +123,7 @@ impl ParkedTurn {
     pub(super) fn write(
         state: &TurnState,
         batch: &OpenBatch,
+        said: &Said,
         continuation: Option<&Continuation>,
     ) -> serde_json::Result<String> {
         serde_json::to_string(&Written {
@@ -124,6 +133,7 @@ impl ParkedTurn {
             message: digest(&batch.message),
             state,
             calls: &batch.calls,
+            said,
         })
     }
 
@@ -146,6 +156,7 @@ impl ParkedTurn {
             message: asked,
             state,
             mut calls,
+            said,
         } = read
             .inspect_err(|error| tracing::error!(%error, "a stored turn cannot be read"))
             .ok()?;
@@ -161,6 +172,8 @@ impl ParkedTurn {
         Some(Self {
             state,
             batch,
+            said,
+            is_shown: false,
             continuation: continuation.map(|(run, request)| Continuation { run, request }),
         })
     }

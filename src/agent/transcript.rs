@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::citations::{self, CitationLinks};
 use super::event::AgentEvent;
 use crate::openai::citation::{CitationStyle, UrlCitation};
@@ -35,6 +37,36 @@ pub(super) fn text_answer(text: &str) -> Message {
     Message::text(Role::Assistant, text)
 }
 
+/// The text of an answer that was sent, which can be stored.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct SentText {
+    /// That of all rounds.
+    pub(super) joined: String,
+    last_round: String,
+    /// Some of it reached the client.
+    was_sent: bool,
+    links: Option<CitationLinks>,
+}
+
+impl SentText {
+    /// This text and one that follows it.
+    pub(super) fn and(self, later: &Self) -> Self {
+        let between = match self.joined.is_empty() || later.joined.is_empty() {
+            true => "",
+            false => BETWEEN_ROUNDS,
+        };
+        Self {
+            joined: [&self.joined, between, &later.joined].concat(),
+            last_round: match later.last_round.is_empty() {
+                true => self.last_round,
+                false => later.last_round.clone(),
+            },
+            was_sent: self.was_sent || later.was_sent,
+            links: later.links.clone().or(self.links),
+        }
+    }
+}
+
 /// The text of the answer so far. Inserts a blank line between the texts of two rounds, and writes marks of sources as
 /// links if that is asked for.
 ///
@@ -65,6 +97,26 @@ impl AnswerText {
         Self {
             links: (style == CitationStyle::Links).then(links),
             ..Self::default()
+        }
+    }
+
+    /// The text so far, without what is held back.
+    pub(super) fn sent(&self) -> SentText {
+        SentText {
+            joined: self.joined.clone(),
+            last_round: self.last_round.clone(),
+            was_sent: self.earlier_sent || self.current_sent,
+            links: self.links.as_ref().map(|(links, _)| links.clone()),
+        }
+    }
+
+    /// Continues an answer of which this text was sent.
+    pub(super) fn continues(&mut self, sent: SentText) {
+        self.joined = sent.joined;
+        self.last_round = sent.last_round;
+        self.current_sent = sent.was_sent;
+        if let (Some((links, _)), Some(written)) = (&mut self.links, sent.links) {
+            *links = written;
         }
     }
 

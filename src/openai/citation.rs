@@ -2,6 +2,8 @@
 
 mod mark;
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +33,8 @@ pub enum CitationStyle {
 }
 
 /// One entry of `annotations`: a range of the text and the source that it cites.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(into = "Annotation")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(into = "Annotation", from = "Annotation")]
 pub struct UrlCitation {
     /// The first character of the range, counted in Unicode scalar values from the start of the text.
     pub start_index: usize,
@@ -45,17 +47,17 @@ pub struct UrlCitation {
 }
 
 /// What is serialized.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Annotation {
     #[serde(rename = "type")]
     #[schemars(extend("const" = "url_citation"))]
-    kind: &'static str,
+    kind: Cow<'static, str>,
     /// The range and the source.
     url_citation: CitedRange,
 }
 
 /// A range of the text, and the source that it cites.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct CitedRange {
     /// The first character of the range, counted in Unicode scalar values from the start of the text.
     start_index: usize,
@@ -67,6 +69,23 @@ struct CitedRange {
     url: String,
 }
 
+impl From<Annotation> for UrlCitation {
+    fn from(Annotation { url_citation, .. }: Annotation) -> Self {
+        let CitedRange {
+            start_index,
+            end_index,
+            title,
+            url,
+        } = url_citation;
+        Self {
+            start_index,
+            end_index,
+            title,
+            url,
+        }
+    }
+}
+
 impl From<UrlCitation> for Annotation {
     fn from(citation: UrlCitation) -> Self {
         let UrlCitation {
@@ -76,7 +95,7 @@ impl From<UrlCitation> for Annotation {
             url,
         } = citation;
         Self {
-            kind: "url_citation",
+            kind: "url_citation".into(),
             url_citation: CitedRange {
                 start_index,
                 end_index,

@@ -1,11 +1,12 @@
 //! Tool definitions and tool calls.
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::raw::{RawObject, push_entry, push_string, quoted};
 
 /// The type of a tool and of its calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum CallKind {
     /// `{"type":"function"}`: JSON arguments.
     #[default]

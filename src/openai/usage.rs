@@ -1,5 +1,6 @@
 //! Token counts and finish reasons.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Why a model stopped: the values of `finish_reason` that clients get.
@@ -28,7 +29,8 @@ impl FinishReason {
 }
 
 /// A `usage` object with all members that the upstream reports.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Usage(Map<String, Value>);
 
 impl Usage {

@@ -117,7 +117,7 @@ impl ResponseEncoder {
         self.begin(out);
         match event {
             AgentEvent::Text(text) => self.text(&text, out),
-            AgentEvent::Reasoning { text, field } => self.reason(&text, field, out),
+            AgentEvent::Reasoning { text, field } => self.reason(&text, &field, out),
             AgentEvent::Extra { level, fields } => self.extra(level, &fields, out),
             AgentEvent::RoundEnded(end) => self.end_round(&end, out),
             AgentEvent::Calling(calling) => self.calling(*calling, out),
@@ -136,7 +136,8 @@ impl ResponseEncoder {
             AgentEvent::ToolOutput { of, text, stream } => {
                 self.runs(&of.tool_call_id, out);
                 if self.options.is_named() {
-                    self.calls.output(&of, &text, stream, &mut self.events, out);
+                    self.calls
+                        .output(&of, &text, &stream, &mut self.events, out);
                 }
             }
             AgentEvent::Notice(notice) if self.options.is_named() => self.notice(&notice, out),
@@ -212,7 +213,7 @@ impl ResponseEncoder {
         message.text(text, events, out);
     }
 
-    fn reason(&mut self, text: &str, field: &'static str, out: &mut BytesMut) {
+    fn reason(&mut self, text: &str, field: &str, out: &mut BytesMut) {
         let (run, items, events) = (&self.run, &mut self.items, &mut self.events);
         let summary = self.options.summary;
         let reasoning = self
@@ -299,7 +300,7 @@ impl ResponseEncoder {
     fn notice(&mut self, notice: &Notice, out: &mut BytesMut) {
         let members = format!(
             "\"notice\":{{\"kind\":{},\"message\":{}}}",
-            quoted(notice.kind),
+            quoted(&notice.kind),
             quoted(&notice.message)
         );
         self.events.write("loopwright.notice", &members, out);

@@ -204,6 +204,7 @@ fn meta_json(index: usize, stored: &StoredMessage) -> Option<String> {
         index,
         hidden: stored.hidden,
         view: stored.view.clone().map(|view| View {
+            behind_wait: None,
             completion: None,
             ..view
         }),

@@ -33,6 +33,11 @@ pub struct View {
     pub text: String,
     /// The text of the last model call. A client that requested `agent.text: "final"` received only this text.
     pub final_text: String,
+    /// The text behind the last wait for a person, if a client that had seen the text before it received only this.
+    /// Exports leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub behind_wait: Option<String>,
     /// The ids of the client tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub call_ids: Vec<String>,
@@ -240,7 +245,8 @@ impl StoredMessage {
     pub fn stored_bytes(&self) -> usize {
         let view = self.view.as_ref().map_or(0, |view| {
             let calls = view.call_ids.iter().map(String::len).sum::<usize>();
-            view.text.len() + view.final_text.len() + calls
+            let behind_wait = view.behind_wait.as_ref().map_or(0, String::len);
+            view.text.len() + view.final_text.len() + behind_wait + calls
         });
         let of_source = |source: &CitedSource| source.url.len() + source.title.len();
         self.message.json().len()

@@ -334,6 +334,7 @@ pub(super) fn answer(text: &str) -> StoredMessage {
             removed: Vec::new(),
             text: text.to_owned(),
             final_text: text.to_owned(),
+            behind_wait: None,
             call_ids: vec!["call_1".to_owned()],
         }),
         ..StoredMessage::visible(Message::text(Role::Assistant, text))

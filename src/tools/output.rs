@@ -48,7 +48,7 @@ pub enum OutputStatus {
 }
 
 /// Details of a call for the client, besides the text.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToolDetail {
     /// Details of a piece of code.
     Code(CodeDetail),
@@ -57,27 +57,30 @@ pub enum ToolDetail {
 }
 
 /// Details of a search or of a page.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WebDetail {
     /// How many sources the model was given.
     pub results_count: usize,
     /// Their hosts, in order and each once.
     pub sources: Vec<String>,
     /// The sources themselves.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(!default)]
     pub results: Vec<CitedSource>,
 }
 
 /// The outcome of a piece of code, part by part.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CodeDetail {
     /// The code.
     pub code: String,
     /// The text that it wrote to stdout.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(!default)]
     pub stdout: String,
     /// The text that it wrote to stderr.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(!default)]
     pub stderr: String,
     /// The value of the last expression, and what was displayed as text.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +89,8 @@ pub struct CodeDetail {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exception: Option<String>,
     /// The working directory, as the code sees it.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(!default)]
     pub working_directory: String,
     /// How long it ran.
     pub execution_time_ms: u64,

@@ -114,7 +114,7 @@ impl Batch {
             output.detail.as_deref(),
         );
         let notices = output.notices.into_iter().map(|notice| Notice {
-            kind: notice.kind,
+            kind: notice.kind.into(),
             message: notice.message,
         });
         self.ready.extend(notices.map(AgentEvent::Notice));

@@ -23,6 +23,8 @@ pub(in super::super) enum BatchStage {
     New,
     /// It was kept with the session, and the reader knows nothing of it.
     Kept,
+    /// It was kept with the session, and the reader knows that its calls have begun. Questions are told again.
+    Begun,
     /// It was kept with the session, and the reader knows of its calls and questions.
     Shown,
 }
@@ -44,6 +46,8 @@ pub(in super::super) struct BatchContext {
     pub(in super::super) was_kept: bool,
     /// Starts of calls with effects are announced, because the batch was kept or may be.
     pub(super) announces: bool,
+    /// The reader knows that its calls have begun.
+    pub(super) calls_shown: bool,
     /// The reader knows of its calls and questions.
     pub(super) was_shown: bool,
 }
@@ -92,6 +96,7 @@ impl BatchContext {
             turn_bytes: TurnBytes::default(),
             was_kept: false,
             announces: services.gate.may_wait(&turn.permissions),
+            calls_shown: false,
             was_shown: false,
         }
     }
@@ -107,6 +112,7 @@ impl BatchContext {
             turn_bytes: TurnBytes::default(),
             was_kept: false,
             announces: true,
+            calls_shown: false,
             was_shown: false,
         }
     }
@@ -115,6 +121,7 @@ impl BatchContext {
     pub(in super::super) fn after(mut self, stage: BatchStage) -> Self {
         self.was_kept = stage != BatchStage::New;
         self.announces |= self.was_kept;
+        self.calls_shown = matches!(stage, BatchStage::Begun | BatchStage::Shown);
         self.was_shown = stage == BatchStage::Shown;
         self
     }

@@ -60,7 +60,7 @@ impl BatchContext {
             }
         };
         let notice = notice.map(|problem| Notice {
-            kind: "file_store",
+            kind: "file_store".into(),
             message: format!("the file '{}' {problem}", file.path),
         });
         let produced = match stored {
@@ -68,7 +68,7 @@ impl BatchContext {
                 file: Some(self.content_of(&stored)),
                 id: stored.id.as_str().to_owned(),
                 created_at: stored.created_at,
-                purpose: stored.purpose.as_str(),
+                purpose: stored.purpose.as_str().into(),
                 name: stored.name,
                 mime_type: stored.mime_type,
                 session_id: self.call.session_id.clone(),
@@ -138,7 +138,7 @@ impl BatchContext {
         ProducedFile {
             id: FileId::fresh().as_str().to_owned(),
             created_at: unix_seconds(),
-            purpose: Purpose::AssistantsOutput.as_str(),
+            purpose: Purpose::AssistantsOutput.as_str().into(),
             name: file.name,
             mime_type: file.mime_type,
             size,

@@ -158,7 +158,7 @@ impl Batch {
             let image = KeptImage {
                 mime_type,
                 bytes,
-                file: stored.as_ref().map(|part| part.content.clone()),
+                file: stored.as_ref().map(StoredPart::kept),
             };
             kept.shown.push(ShownImage::new(&image, stored));
             kept.images.push(image);
@@ -198,7 +198,7 @@ impl BatchContext {
             };
             let stored = self.store_image(tool, ("frame", number), &frame.mime_type, &frame.bytes);
             let stored = stored.await;
-            frame.file = stored.as_ref().map(|part| part.content.clone());
+            frame.file = stored.as_ref().map(StoredPart::kept);
             let id = stored.as_ref().map(|part| part.id.as_str().to_owned());
             kept.shown.push(ShownImage::new(frame, stored));
             kept.file_ids.extend(id);
@@ -240,7 +240,7 @@ impl BatchContext {
             None => "what is more is dropped, because nothing of this turn is stored",
         };
         Notice {
-            kind: "turn_bytes",
+            kind: "turn_bytes".into(),
             message: format!(
                 "images, files and results of this turn exceed max_turn_bytes ({} bytes); {rest}",
                 self.services.max_turn_bytes

@@ -61,6 +61,7 @@ impl Batch {
     ) -> Option<AgentEvent> {
         let call = self.open.calls.get(index)?;
         let of = Box::new(calling_without_arguments(&self.context, call));
+        let stream = stream.into();
         Some(AgentEvent::ToolOutput { of, text, stream })
     }
 }
@@ -218,7 +219,7 @@ mod tests {
             detail: Some(Box::new(ToolDetail::Web(detail))),
             sources: vec![source(text)],
             notices: vec![ToolNotice {
-                kind: "k",
+                kind: "k".into(),
                 message: text.to_owned(),
             }],
             ..ToolOutput::default()

@@ -23,7 +23,7 @@ pub(super) enum MarkPiece<'a> {
 }
 
 /// The place in a text up to which it has been scanned.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct MarkScanner {
     /// Text that has arrived after that place.
     pending: String,

@@ -223,6 +223,7 @@ impl Conversation {
         let exists = found.is_some();
         let mut stored = found.unwrap_or_default();
         let has_files = has_files(&incoming);
+        let shows_answer = request.options.previous.is_some() || shows_answer(&incoming);
         let incoming = context.inputs.of_session(&id).accept(incoming).await?;
         let mode = request.options.session_mode;
         let (incoming, mode) = without_told(&stored, incoming, mode);
@@ -245,6 +246,9 @@ impl Conversation {
         let (parked, (mut unsaved, mut history)) = match going_on {
             Some(mut plan) => {
                 follow = std::mem::take(&mut plan.new);
+                if let Some(parked) = &mut parked {
+                    parked.is_shown = shows_answer || !follow.is_empty();
+                }
                 (parked, planned(&stored, plan))
             }
             None => {
@@ -331,6 +335,14 @@ impl Conversation {
             is_unused_fork: false,
         }
     }
+}
+
+/// Whether the messages of a request end with an answer, so that its client has it.
+fn shows_answer(incoming: &[Message]) -> bool {
+    let mut newest = incoming.iter().rev();
+    newest
+        .find(|message| matches!(message.role(), Role::Assistant | Role::User))
+        .is_some_and(|message| *message.role() == Role::Assistant)
 }
 
 /// Checks that a session holds these calls.

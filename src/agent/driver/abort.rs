@@ -60,7 +60,7 @@ impl Run {
                 finished.results.messages
             }
             // A turn that was kept stays so.
-            Phase::Waiting(_) | Phase::Parked(_) | Phase::Failed(_) | Phase::Over => return Ok(()),
+            Phase::Waiting(_) | Phase::Parked(..) | Phase::Failed(_) | Phase::Over => return Ok(()),
         };
         if has_reader {
             return self.finish(StopReason::Cancelled, end).await;

@@ -155,8 +155,9 @@ impl Run {
             approvals,
             usage: self.usage.clone(),
             usage_by_round: std::mem::take(&mut self.usage_by_round),
-            rounds: self.turn.machine.rounds(),
-            model_calls: self.turn.machine.model_calls(),
+            rounds: (self.turn.machine.rounds()).saturating_sub(self.told_before.rounds),
+            model_calls: (self.turn.machine.model_calls())
+                .saturating_sub(self.told_before.model_calls),
             session_id: self.session_id().cloned(),
             notices: self.notices.clone(),
             waited: self.waited,
@@ -178,9 +179,13 @@ impl Run {
             true => (Some(run), None),
             false => (None, Some(run)),
         };
+        let own = self.answer_text.joined();
+        let before = &self.told_before.text;
+        let behind_wait = (!before.joined.is_empty()).then(|| own.to_owned());
         let view = View {
-            text: self.answer_text.joined().to_owned(),
+            text: before.clone().and(&self.answer_text.sent()).joined,
             final_text: self.answer_text.last_round().to_owned(),
+            behind_wait,
             call_ids: client_calls.clone(),
             run,
             completion,
@@ -231,7 +236,7 @@ impl Run {
             ),
         };
         self.notify(Notice {
-            kind,
+            kind: kind.into(),
             message: message.to_owned(),
         });
     }
@@ -272,7 +277,7 @@ impl Run {
                 missing.join(", ")
             );
             self.notify(Notice {
-                kind: "file_not_produced",
+                kind: "file_not_produced".into(),
                 message,
             });
         }

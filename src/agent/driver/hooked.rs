@@ -152,7 +152,7 @@ impl Run {
     pub(super) fn note_failed_hooks(&mut self) {
         for message in self.hook_record.take_failures() {
             self.notify(Notice {
-                kind: "hook",
+                kind: "hook".into(),
                 message,
             });
         }

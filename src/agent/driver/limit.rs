@@ -17,7 +17,7 @@ impl Run {
         if reason.limit().is_some() {
             let message = format!("the limit {} is reached", reason.as_str());
             self.notify(Notice {
-                kind: "limit_reached",
+                kind: "limit_reached".into(),
                 message,
             });
         }
@@ -72,7 +72,7 @@ impl Run {
             return 0;
         }
         self.notify(Notice {
-            kind: "tokens_estimated",
+            kind: "tokens_estimated".into(),
             message: "the model server reports no token counts; max_total_tokens is held with an estimate (characters / 4)"
                 .to_owned(),
         });

@@ -12,6 +12,7 @@ use super::super::control::AbortReason;
 use super::super::conversation::Conversation;
 use super::super::open_batch::OpenBatch;
 use super::super::parked::ParkedTurn;
+use super::super::said::{Figures, Said};
 use super::super::stop::StopReason;
 use super::{Phase, Run};
 use crate::polling::{LONG_BYTES, block_in_place_if};
@@ -20,23 +21,63 @@ use crate::tools::batch::StartPermission;
 use crate::tools::tool_search::TOOL_SEARCH;
 
 impl Run {
-    /// Takes a turn on that was kept with the session. What is permitted now may be less than when it began.
-    pub(super) fn take_on(&mut self, parked: ParkedTurn) {
+    /// Takes a turn on that was kept with the session. What is permitted now may be less than when it began. The answer is that
+    /// of the whole turn, unless the client has shown that it has the earlier part.
+    pub(super) async fn take_on(&mut self, parked: ParkedTurn) {
         let own = self.request.continuation.take();
         self.request.continuation = own.or(parked.continuation);
         let now = mem::replace(&mut self.turn, parked.state).permissions;
         self.turn.permissions = mem::take(&mut self.turn.permissions).under(&now);
-        self.phase = Phase::Parked(Box::new(parked.batch));
+        let events = match parked.is_shown {
+            true => {
+                self.told_before = parked.said.figures.clone();
+                self.said = Some(Box::new(parked.said));
+                Vec::new()
+            }
+            false => {
+                let figures = parked.said.figures.clone();
+                self.usage = figures.usage;
+                self.usage_by_round = figures.usage_by_round;
+                self.notices = figures.notices;
+                self.answer_text.continues(figures.text);
+                // The events are noted again as the client is told of them.
+                self.said = Some(Box::default());
+                let (files, owner) = (&self.parts.sessions.files, &self.request.caller.owner);
+                parked.said.into_events(files, owner).await
+            }
+        };
+        self.phase = Phase::Parked(Box::new(parked.batch), events);
+    }
+
+    /// What the client was told of the whole turn, with what it is told next.
+    fn said_so_far(&self) -> Said {
+        let mut said = self.said.as_deref().cloned().unwrap_or_default();
+        self.ready.iter().for_each(|event| said.add(event));
+        let own = Figures {
+            usage: self.usage.clone(),
+            usage_by_round: self.usage_by_round.clone(),
+            notices: self.notices.clone(),
+            text: self.answer_text.sent(),
+            rounds: self.turn.machine.rounds(),
+            model_calls: self.turn.machine.model_calls(),
+        };
+        said.figures = self.told_before.clone().and(&own);
+        said
     }
 
     /// Goes on with the batch of a turn that was taken on.
     pub(super) fn go_on(&mut self) {
-        let Phase::Parked(mut batch) = mem::replace(&mut self.phase, Phase::Over) else {
+        let Phase::Parked(mut batch, events) = mem::replace(&mut self.phase, Phase::Over) else {
             return;
         };
+        let stage = match events.is_empty() {
+            true => BatchStage::Kept,
+            false => BatchStage::Begun,
+        };
         self.queue_start(HeaderMap::new());
+        self.ready.extend(events);
         self.prepare(&mut batch);
-        self.run_batch(Vec::new(), *batch, BatchStage::Kept);
+        self.run_batch(Vec::new(), *batch, stage);
     }
 
     /// Goes on with a batch of which the reader knows the calls and questions.
@@ -110,14 +151,17 @@ impl Run {
         }
         self.finish_write().await;
         let age = self.age();
+        let said = self.said_so_far();
         let is_stored = |conversation: &&mut Conversation| conversation.session_id().is_some();
         let Some(conversation) = self.conversation.as_mut().filter(is_stored) else {
             return false;
         };
         let before = mem::replace(&mut self.turn.age, age);
-        let long = batch.result_bytes() > LONG_BYTES;
+        let long = batch.result_bytes() + said.bytes() > LONG_BYTES;
         let continuation = self.request.continuation.as_ref();
-        let turn = block_in_place_if(long, || ParkedTurn::write(&self.turn, batch, continuation));
+        let turn = block_in_place_if(long, || {
+            ParkedTurn::write(&self.turn, batch, &said, continuation)
+        });
         self.turn.age = before;
         let turn = match turn {
             Ok(turn) => turn,

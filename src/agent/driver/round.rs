@@ -110,7 +110,7 @@ impl Run {
             return false;
         }
         let left_out = Notice {
-            kind: "truncated",
+            kind: "truncated".into(),
             message: "the prompt was too long for the model; its oldest turns were left out"
                 .to_owned(),
         };
@@ -273,7 +273,7 @@ impl Run {
         }
         self.learn(LearnedQuirk::IgnoredChoice, &*answer.upstream);
         self.notify(Notice {
-            kind: "tool_choice_ignored",
+            kind: "tool_choice_ignored".into(),
             message: "the request asks for a tool call, and the model answered without one; the model server or the template \
                       of the model ignores the choice of tools"
                 .to_owned(),

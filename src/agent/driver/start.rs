@@ -14,6 +14,7 @@ use super::super::machine::Machine;
 use super::super::parked::TurnState;
 use super::super::policy::{TurnPolicies, TurnRules};
 use super::super::prompt::Prompt;
+use super::super::said::Figures;
 use super::super::transcript::AnswerText;
 use super::super::turn::{ToolSet, TurnRequest};
 use super::super::turn_bytes::TurnBytes;
@@ -102,6 +103,8 @@ impl Run {
             waiting: Vec::new(),
             unstored,
             follow,
+            said: None,
+            told_before: Figures::default(),
             span,
             trace: None,
             spent: started.elapsed(),
@@ -109,10 +112,21 @@ impl Run {
             counted: false,
             lease_lost: false,
         };
-        if let Some(parked) = parked {
-            run.take_on(parked);
+        match parked {
+            Some(parked) => run.take_on(parked).await,
+            None => run.said = run.may_be_kept().then(Box::default),
         }
         Ok(run)
+    }
+}
+
+impl Run {
+    /// Whether the turn may have to wait for a person, and is stored then.
+    fn may_be_kept(&self) -> bool {
+        let gate = &self.parts.tools.gate;
+        !self.request.options.ephemeral
+            && self.conversation.is_some()
+            && gate.may_wait(&self.turn.permissions)
     }
 }
 

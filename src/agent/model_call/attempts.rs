@@ -165,7 +165,7 @@ fn outcome(error: &UpstreamError) -> ModelOutcome {
 
 fn retry_notice() -> Notice {
     Notice {
-        kind: "retry",
+        kind: "retry".into(),
         message: "the model server failed and was asked again".to_owned(),
     }
 }

@@ -1,5 +1,6 @@
 //! Encodes the events of a turn as one `chat.completion`.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,7 +23,7 @@ pub struct CompletionCollector {
     model_known: bool,
     text: String,
     reasoning: String,
-    reasoning_field: &'static str,
+    reasoning_field: Cow<'static, str>,
     message_extra: FoldedFields,
     choice_extra: FoldedFields,
     answer_extra: ExtraFields,
@@ -42,7 +43,7 @@ impl CompletionCollector {
             model_known: false,
             text: String::new(),
             reasoning: String::new(),
-            reasoning_field: "reasoning_content",
+            reasoning_field: "reasoning_content".into(),
             message_extra: FoldedFields::default(),
             choice_extra: FoldedFields::default(),
             answer_extra: Vec::new(),
@@ -170,7 +171,7 @@ impl CompletionCollector {
             push_entry(json, "refusal", "null");
         }
         if !self.reasoning.is_empty() {
-            push_entry(json, self.reasoning_field, &quoted(&self.reasoning));
+            push_entry(json, &self.reasoning_field, &quoted(&self.reasoning));
         }
         std::mem::take(&mut self.message_extra)
             .into_entries()

@@ -69,7 +69,7 @@ pub struct FileEntry<'a> {
 #[schemars(rename = "Notice")]
 pub(super) struct NoticeEntry<'a> {
     /// The class, such as `retry` or `limit_reached`.
-    kind: &'static str,
+    kind: &'a str,
     /// A text for people.
     message: &'a str,
 }
@@ -217,7 +217,7 @@ impl<'a> From<&'a ProducedFile> for FileEntry<'a> {
                 created_at: file.created_at,
                 name: &file.name,
                 mime_type: &file.mime_type,
-                purpose: file.purpose,
+                purpose: &file.purpose,
             },
             session_id: file.session_id.as_ref().map(SessionId::as_str),
             round: file.round,
@@ -229,7 +229,7 @@ impl<'a> From<&'a ProducedFile> for FileEntry<'a> {
 impl<'a> From<&'a Notice> for NoticeEntry<'a> {
     fn from(notice: &'a Notice) -> Self {
         Self {
-            kind: notice.kind,
+            kind: &notice.kind,
             message: &notice.message,
         }
     }

@@ -133,7 +133,7 @@ impl InputFields {
             more => format!("'input[{first}]' and {more} more items record"),
         };
         Some(Notice {
-            kind: "input_as_text",
+            kind: "input_as_text".into(),
             message: format!(
                 "{which} what the client or another service ran; the model gets it as text"
             ),

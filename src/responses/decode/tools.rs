@@ -135,7 +135,7 @@ impl DeclaredFields {
             return Ok(());
         }
         let left_out = |why: &str| Notice {
-            kind: "tool_left_out",
+            kind: "tool_left_out".into(),
             message: format!("'{param}' was left out: {why}"),
         };
         let capability = capability(kind);

@@ -279,7 +279,7 @@ fn part_json(is_refusal: bool, text: &str, annotations: &str, logprobs: &str) ->
 #[derive(Debug)]
 pub(super) struct OpenReasoning {
     place: ItemPlace,
-    field: &'static str,
+    field: String,
     /// The text is the summary.
     summary: bool,
     text: String,
@@ -294,7 +294,7 @@ impl OpenReasoning {
     )]
     pub(super) fn start(
         run: &RunId,
-        field: &'static str,
+        field: &str,
         summary: bool,
         items: &mut Vec<Option<String>>,
         events: &mut EventWriter,
@@ -314,7 +314,7 @@ impl OpenReasoning {
         let this = Self {
             before: format!("{members},\"delta\":"),
             place,
-            field,
+            field: field.to_owned(),
             summary,
             text: String::new(),
             members,
@@ -361,7 +361,7 @@ impl OpenReasoning {
         let handle = match encrypted {
             true => format!(
                 ",\"encrypted_content\":\"{}\"",
-                sealed(self.field, &self.text)
+                sealed(&self.field, &self.text)
             ),
             false => String::new(),
         };

@@ -49,6 +49,7 @@ fn sample() -> StoredSession {
                     removed: Vec::new(),
                     text: "t\n\nf".into(),
                     final_text: "f".into(),
+                    behind_wait: None,
                     call_ids: vec!["c".into()],
                 }),
                 ..stored(
@@ -249,6 +250,7 @@ fn stored_message() -> impl Strategy<Value = StoredMessage> {
             removed: Vec::new(),
             text,
             final_text,
+            behind_wait: None,
             call_ids,
         });
     let full_text = prop::option::of(".{0,8}");

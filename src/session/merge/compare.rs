@@ -26,10 +26,10 @@ pub(super) struct ComparedMessage<'a> {
 pub(super) struct ComparedResponse<'a> {
     view: &'a View,
     calls: OnceCell<Vec<&'a str>>,
-    /// The text of all rounds and the text of the last round, both trimmed.
-    texts: OnceCell<[&'a str; 2]>,
+    /// The text of all rounds, the text of the last round, and that behind a wait, all trimmed.
+    texts: OnceCell<[&'a str; 3]>,
     /// The same with marks in one form.
-    plain_texts: OnceCell<[String; 2]>,
+    plain_texts: OnceCell<[String; 3]>,
 }
 
 impl<'a> ComparedMessage<'a> {
@@ -118,7 +118,7 @@ impl<'a> ComparedResponse<'a> {
     }
 
     fn is_empty(&self) -> bool {
-        let [text, _] = self.texts();
+        let [text, ..] = self.texts();
         self.view.call_ids.is_empty() && text.is_empty()
     }
 
@@ -140,9 +140,16 @@ impl<'a> ComparedResponse<'a> {
             .get_or_init(|| sorted_ids(self.view.call_ids.iter().map(String::as_str)))
     }
 
-    fn texts(&self) -> &[&'a str; 2] {
+    fn texts(&self) -> &[&'a str; 3] {
+        let View {
+            text,
+            final_text,
+            behind_wait,
+            ..
+        } = self.view;
+        let behind = behind_wait.as_ref().unwrap_or(text);
         self.texts
-            .get_or_init(|| [self.view.text.trim(), self.view.final_text.trim()])
+            .get_or_init(|| [text, final_text, behind].map(|text| text.trim()))
     }
 }
 

@@ -53,6 +53,7 @@ fn response(text: &str, final_text: &str, call_ids: Vec<String>) -> StoredMessag
         removed: Vec::new(),
         text: text.into(),
         final_text: final_text.into(),
+        behind_wait: None,
         call_ids,
     };
     StoredMessage {

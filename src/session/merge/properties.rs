@@ -143,6 +143,7 @@ impl Conversation {
             removed: Vec::new(),
             text: text.join("\n\n"),
             final_text: response.text.into(),
+            behind_wait: None,
             call_ids: client_calls.iter().map(|call| call.id.clone()).collect(),
         };
         self.show(&view, &client_calls, client, start);

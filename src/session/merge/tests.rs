@@ -59,6 +59,7 @@ fn with_view(value: &Value, text: &str, final_text: &str, call_ids: &[&str]) -> 
             removed: Vec::new(),
             text: text.into(),
             final_text: final_text.into(),
+            behind_wait: None,
             call_ids: call_ids.iter().map(|&id| id.into()).collect(),
         }),
         ..visible(value)

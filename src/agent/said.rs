@@ -1,0 +1,246 @@
+//! What a turn has told its client before it waited for a person. It is stored with the turn, so that the answer of the turn
+//! is whole wherever it is read.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+
+use super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
+use super::transcript::SentText;
+use crate::ids::{FileId, Owner};
+use crate::openai::usage::Usage;
+use crate::parted::BinaryContent;
+use crate::session::files::FileStore;
+
+/// What a turn has told its client so far.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Said {
+    /// The events of the answer, in order. Contents that a file holds are left out of them.
+    pub(super) events: Vec<AgentEvent>,
+    pub(super) figures: Figures,
+}
+
+/// The sums of a turn and the text of its answer.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Figures {
+    pub(super) usage: Option<Usage>,
+    pub(super) usage_by_round: Vec<Option<Usage>>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) text: SentText,
+    /// Rounds of tools.
+    pub(super) rounds: u32,
+    pub(super) model_calls: u32,
+}
+
+impl Said {
+    /// Adds an event, if it tells of the answer.
+    pub(super) fn add(&mut self, event: &AgentEvent) {
+        let event = match event {
+            AgentEvent::Text(text) => {
+                if let Some(AgentEvent::Text(before)) = self.events.last_mut() {
+                    return before.push_str(text);
+                }
+                AgentEvent::Text(text.clone())
+            }
+            AgentEvent::Reasoning { text, field } => {
+                if let Some(AgentEvent::Reasoning {
+                    text: before,
+                    field: known,
+                }) = self.events.last_mut()
+                    && known == field
+                {
+                    return before.push_str(text);
+                }
+                AgentEvent::Reasoning {
+                    text: text.clone(),
+                    field: field.clone(),
+                }
+            }
+            AgentEvent::Complete(record) => {
+                let mut record = record.clone();
+                record.frames.clear();
+                record.images.iter_mut().for_each(leave_out_stored);
+                AgentEvent::Complete(record)
+            }
+            AgentEvent::File(file) => {
+                let mut file = file.clone();
+                if file.file.take().is_some() && file.data.is_some() {
+                    file.data = Some(Bytes::new());
+                }
+                AgentEvent::File(file)
+            }
+            AgentEvent::Started { .. }
+            | AgentEvent::ClientArguments(_)
+            | AgentEvent::Waiting { .. }
+            | AgentEvent::ToolOutput { .. }
+            | AgentEvent::Annotations(_)
+            | AgentEvent::Finished(_) => return,
+            AgentEvent::BetweenRounds(_)
+            | AgentEvent::Extra { .. }
+            | AgentEvent::Model(_)
+            | AgentEvent::RoundEnded(_)
+            | AgentEvent::Calling(_)
+            | AgentEvent::Notice(_) => event.clone(),
+        };
+        self.events.push(event);
+    }
+
+    /// About how many bytes it has.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |event: &AgentEvent| match event {
+            AgentEvent::Text(text) | AgentEvent::Reasoning { text, .. } => text.len(),
+            AgentEvent::Complete(record) => {
+                let images = record.images.iter().map(|image| image.bytes.len());
+                record.content.len() + images.sum::<usize>()
+            }
+            AgentEvent::File(file) => file.data.as_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        self.events.iter().map(bytes).sum()
+    }
+
+    /// The events with the contents that files hold. What was deleted meanwhile is left out.
+    pub(super) async fn into_events(self, files: &FileStore, owner: &Owner) -> Vec<AgentEvent> {
+        let mut events = Vec::with_capacity(self.events.len());
+        for event in self.events {
+            events.push(match event {
+                AgentEvent::Complete(mut record) => {
+                    let images = std::mem::take(&mut record.images);
+                    for image in images {
+                        record.images.extend(found_image(files, owner, image).await);
+                    }
+                    AgentEvent::Complete(record)
+                }
+                AgentEvent::File(file) => {
+                    AgentEvent::File(Box::new(found_file(files, owner, *file).await))
+                }
+                event => event,
+            });
+        }
+        events
+    }
+}
+
+impl Figures {
+    /// These and what follows them.
+    pub(super) fn and(self, later: &Self) -> Self {
+        let mut usage = self.usage;
+        match (&mut usage, &later.usage) {
+            (Some(sum), Some(more)) => sum.add(more),
+            (none @ None, more) => *none = more.clone(),
+            (Some(_), None) => {}
+        }
+        Self {
+            usage,
+            usage_by_round: [self.usage_by_round, later.usage_by_round.clone()].concat(),
+            notices: [self.notices, later.notices.clone()].concat(),
+            text: self.text.and(&later.text),
+            rounds: later.rounds,
+            model_calls: later.model_calls,
+        }
+    }
+}
+
+fn leave_out_stored(image: &mut KeptImage) {
+    if let Some(file) = &mut image.file {
+        file.content = None;
+        image.bytes = Bytes::new();
+    }
+}
+
+/// An image with its content; `None` if its file was deleted.
+async fn found_image(files: &FileStore, owner: &Owner, mut image: KeptImage) -> Option<KeptImage> {
+    let Some(file) = &mut image.file else {
+        return Some(image);
+    };
+    let (content, bytes) = found(files, owner, &file.id).await?;
+    file.content = Some(content);
+    image.bytes = bytes;
+    Some(image)
+}
+
+/// A file with its content, if an answer carries it and it was not deleted.
+async fn found_file(files: &FileStore, owner: &Owner, mut file: ProducedFile) -> ProducedFile {
+    let is_left_out = file.data.as_ref().is_some_and(Bytes::is_empty) && file.size > 0;
+    if let Some(id) = FileId::parse(&file.id).filter(|_| is_left_out) {
+        let (content, data) = found(files, owner, &id).await.unzip();
+        file.file = content;
+        file.data = data;
+    }
+    file
+}
+
+async fn found(files: &FileStore, owner: &Owner, id: &FileId) -> Option<(BinaryContent, Bytes)> {
+    let read = async {
+        let stored = files.get(owner, id).await.ok()?;
+        let range = 0..stored.bytes;
+        let mut reader = files.open_content(owner, &stored, range).await.ok()?;
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).await.ok()?;
+        Some((BinaryContent::Stored(files.content(&stored)), bytes.into()))
+    };
+    let found = read.await;
+    if found.is_none() {
+        tracing::warn!("a file of a turn that waited is gone; its answer lacks the content");
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> AgentEvent {
+        AgentEvent::Text(text.to_owned())
+    }
+
+    #[test]
+    fn pieces_of_a_text_are_joined_and_can_be_stored() {
+        let mut said = Said::default();
+        for piece in ["Let ", "me ", "see."] {
+            said.add(&text(piece));
+        }
+        said.add(&AgentEvent::BetweenRounds("\n\n".to_owned()));
+        said.add(&text("Done."));
+        said.add(&AgentEvent::Started {
+            headers: http::HeaderMap::new(),
+        });
+        let stored = serde_json::to_string(&said).unwrap();
+        let read: Said = serde_json::from_str(&stored).unwrap();
+        let shown: Vec<String> = read
+            .events
+            .iter()
+            .map(|event| format!("{event:?}"))
+            .collect();
+        let expected = [
+            r#"Text("Let me see.")"#,
+            r#"BetweenRounds("\n\n")"#,
+            r#"Text("Done.")"#,
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn an_answer_of_a_later_version_can_be_read_as_far_as_it_is_known() {
+        let read: Said =
+            serde_json::from_str(r#"{"events":[],"figures":{"rounds":2},"later":1}"#).unwrap();
+        assert_eq!(read.figures.rounds, 2);
+        assert!(read.events.is_empty());
+    }
+
+    #[test]
+    fn figures_of_two_parts_are_those_of_the_whole() {
+        let part = |json: &str, rounds| Figures {
+            usage: Usage::parse(json),
+            usage_by_round: vec![Usage::parse(json)],
+            rounds,
+            ..Figures::default()
+        };
+        let whole = part(r#"{"total_tokens":3}"#, 1).and(&part(r#"{"total_tokens":4}"#, 2));
+        assert_eq!(whole.usage.unwrap().total_tokens(), 7);
+        assert_eq!(whole.usage_by_round.len(), 2);
+        assert_eq!(whole.rounds, 2);
+    }
+}
