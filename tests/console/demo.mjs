@@ -71,10 +71,15 @@ export const cases = [
       await answer.locator(".call", { hasText: "execute_python" }).locator("summary").click();
       await answer.locator(".call").first().locator("summary").click();
       await page.mouse.move(0, 0);
-      await page.setViewportSize({ width: 1280, height: 1240 });
-      await page.waitForFunction(
-        () => document.querySelector(".scroller").scrollHeight <= document.querySelector(".scroller").clientHeight,
-      );
+      // The picture shows the whole answer, whatever the height of its chart.
+      const hidden = await page.evaluate(() => {
+        const scroller = document.querySelector(".scroller");
+        return scroller.scrollHeight - scroller.clientHeight;
+      });
+      const { height } = page.viewportSize();
+      await page.setViewportSize({ width: 1280, height: height + hidden });
+      await page.locator(".scroller").dispatchEvent("scroll");
+      await page.getByRole("button", { name: "Newest" }).waitFor({ state: "hidden" });
       await page.screenshot({ path: join(artefacts, "readme.png") });
     },
   ],
