@@ -1,5 +1,56 @@
-//! The `loopwright` binary: reads arguments and settings, starts logging, serves until a signal, and turns failures into
-//! exit statuses.
+//! loopwright is an OpenAI-compatible HTTP proxy that finishes the tool loop. A client talks to it as to any OpenAI
+//! endpoint; it talks to any OpenAI-compatible model server, and when the model asks for a tool that the server owns
+//! it runs the tool, feeds the result back and goes on until the model has an answer.
+//!
+//! # Life of a chat request
+//!
+//! `http::server` accepts the connection, and `http::edge` gives the request an id and finds out who asks. `http::chat`
+//! reads the body and asks `chat::decode` what becomes of it:
+//!
+//! - **Pass-through.** No server-side tool and no extension is involved: `http::forward` sends the very bytes to an
+//!   upstream and streams the very bytes back.
+//! - **Loop.** The decoder has made an `agent::turn::TurnRequest`, and `runs` starts a task that drives an
+//!   `agent::driver::Run` with it. The response body reads the lines of that task. The run finds, locks and merges the conversation (`session::merge`), repairs it (`session::repair`) and asks
+//!   `agent::machine` what to do: call the model (`upstream`, whose client decodes every server's dialect into
+//!   `openai::event::ModelEvent`s), run a batch of tools (`tools::batch`), or end. Each finished round is written to the
+//!   `store`. What happens comes out as a stream of `agent::event::AgentEvent`s, which `chat::encode` turns into chunks or
+//!   into one completion, and `responses::encode` into items.
+//!
+//! # Map: the members of the workspace, in reading order
+//!
+//! | member | owns |
+//! |---|---|
+//! | `protocol` | identifiers, the wire vocabulary of OpenAI, event streams, media types |
+//! | `net` | outgoing HTTP, requests from one replica to another, polling of futures whose parts wake each other |
+//! | `quota` | sharing what is scarce among owners |
+//! | `blobs` | the bytes of files, in a directory or in object storage, and texts in parts over them |
+//! | `policy` | permission rules, policy servers that are asked, secrets that are hidden |
+//! | `sandbox` | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
+//! | `web` | search and pages: providers, the guarded client, the reader, ranking within a budget |
+//! | `store` | what is kept: sessions, rows of files, leases, turns that wait for their client; SQLite, PostgreSQL |
+//! | `upstream` | model servers: what each is, dialects, quirks, time-outs, retries, fail-over, the model list |
+//! | `tools` | server-side tools: webhooks, code execution, argument repair, schemas, the gate, batches, result caps |
+//! | `agent` | the loop, with conversations, running turns, metrics and traces |
+//! | `server` | dialects, the HTTP edge, the console, settings, wiring, commands |
+//!
+//! A member is a folder below `src`, with its manifest and its `lib.rs`, whose documentation says what its modules own. This
+//! file reads arguments and settings, starts logging, serves until a signal, and turns failures into exit statuses.
+//!
+//! # Invariants
+//!
+//! - **One loop.** `agent::driver` is the only loop over model calls; both forms of answer are encoders over its events.
+//! - **Decisions do not await.** `agent::machine` and the rules that it asks, `agent::policy`, have no I/O, no clock and no
+//!   randomness. Whether a single call runs is asked at one place, `tools::gate`, before the tool's clock starts.
+//! - **A turn is a value.** Its state and its open batch can be stored with the session, which has the rest: another process
+//!   goes on with it. A call of the model is one type in all its states: `agent::call`.
+//! - **A turn belongs to the process.** Its task, which a tracker owns, keeps its own time whoever reads. The last reader
+//!   that leaves aborts it unless it is to finish. An aborted turn stores what was done before it ends.
+//! - **What can be left out of a build has a stand-in.** `tools/no_mcp.rs`, `http/no_mcp.rs`, `traces/no_otlp.rs` and
+//!   `blobs/no_bucket.rs` stand for the modules of the features `mcp`, `otlp` and `s3`. Besides, only `config`, `demo` and `main`
+//!   know of them.
+//! - **A failed tool is news for the model.** Only `http::error` chooses a status.
+//! - **Imports point one way.** Between members their manifests say so. For the modules of a member, and for axum, reqwest,
+//!   child processes and the environment, `tests/integration/architecture.rs` holds the tables.
 
 use std::ffi::c_long;
 use std::io::{IsTerminal, Write};
@@ -7,31 +58,30 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use agent::session::backup::{BackupError, CopiedFiles, back_up};
 use anyhow::Context;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
-use loopwright::app::{App, AppError, connect};
-use loopwright::approvals;
-use loopwright::config::cli::{
+use sandbox::{SandboxError, launcher};
+use server::app::{App, AppError, connect};
+use server::commands::approvals;
+use server::commands::demo;
+use server::commands::health;
+use server::commands::launch::{self, Launched};
+use server::commands::manual;
+use server::config::cli::{
     ApprovalsArguments, BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags,
     HealthArguments, LaunchArguments, ServeFlags, StoreCommand,
 };
-use loopwright::config::{
+use server::config::{
     ApprovalsConfig, BackupConfig, Config, ConfigError, CopyConfig, DemoConfig, HealthConfig,
     LaunchConfig, TEMPLATE,
 };
-use loopwright::demo;
-use loopwright::health;
-use loopwright::http::openapi;
-use loopwright::launch::{self, Launched};
-use loopwright::manual;
-use loopwright::sandbox::{SandboxError, launcher};
-use loopwright::session::backup::{BackupError, CopiedFiles, back_up};
-use loopwright::shutdown::{SignalRequest, Signals};
-use loopwright::store::{self, CopyError, CopyProgress, StoreError};
-use loopwright::telemetry::{self, Format, json_line};
+use server::http::openapi;
+use server::shutdown::{SignalRequest, Signals};
+use server::telemetry::{self, Format, json_line};
+use store::{self, CopyError, CopyProgress, StoreError};
 #[cfg(feature = "mcp")]
-use loopwright::tools::mcp;
-use loopwright::web;
+use tools::mcp;
 
 /// Measured: fewer CPU seconds per request than the system's allocator.
 #[global_allocator]

@@ -1,11 +1,11 @@
 //! The questions of a session, in the forms of the store and of the gate, and the sentence that tells of them.
 
 use super::event::WaitingCall;
-use crate::ids::{ApprovalId, Owner, RunId, SessionId, shown};
-use crate::openai::message::{Message, Role};
 use crate::session::{Approval, ApprovalQuestion, ApprovalState, Remember};
-use crate::tools::ToolSource;
-use crate::tools::gate::{Approvals, AskAnswer, AskedCall, GateWait, Grant};
+use protocol::ids::{ApprovalId, Owner, RunId, SessionId, shown};
+use protocol::openai::message::{Message, Role};
+use tools::ToolSource;
+use tools::gate::{Approvals, AskAnswer, AskedCall, GateWait, Grant};
 
 /// The beginning of the sentence that tells of calls that wait. The tools follow, then the ids.
 const SENTENCE: &str = "This answer waits for a person's decision about: ";

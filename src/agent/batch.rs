@@ -21,13 +21,13 @@ use super::open_batch::{OpenBatch, RoundResults};
 use super::policy::{CallDecision, CallOutcome};
 use super::traced::CallSpan;
 use super::turn_bytes::TurnBytes;
-use crate::tools::batch::{BatchCall, BatchEvent, StartPermission, run};
-use crate::tools::gate::CallRefusal;
-use crate::tools::set::{Lookup, ToolSet};
 pub(super) use context::{BatchContext, BatchRun, BatchStage};
 use redacted::BatchRedaction;
 use report::calling;
 pub(super) use report::millis;
+use tools::batch::{BatchCall, BatchEvent, StartPermission, run};
+use tools::gate::CallRefusal;
+use tools::set::{Lookup, ToolSet};
 
 /// A batch of calls while it runs. Dropping it cancels the running tools.
 pub(super) struct Batch {

@@ -13,12 +13,12 @@ pub(super) use self::resolve::{LARGE_ARGUMENTS, Resolver};
 use super::images::ShownImage;
 use super::policy::repeat::{AnsweredCall, ResultDigest};
 use super::policy::{CallDecision, CallFacts, CallOutcome};
-use crate::openai::citation::CitedSource;
-use crate::openai::tool::ToolCall;
-use crate::polling::{LONG_BYTES, block_in_place_if};
-use crate::tools::gate::{CallRefusal, GateWait};
-use crate::tools::repair::Repair;
-use crate::tools::{RemoteToolName, ToolKind, ToolOutput, ToolStatus};
+use net::polling::{LONG_BYTES, block_in_place_if};
+use protocol::openai::citation::CitedSource;
+use protocol::openai::tool::ToolCall;
+use tools::gate::{CallRefusal, GateWait};
+use tools::repair::Repair;
+use tools::{RemoteToolName, ToolKind, ToolOutput, ToolStatus};
 
 /// The result for the model of a call that was cancelled while it ran.
 const CANCELLED: &str = "The call was cancelled while it was running. It may have taken effect or not; find out before you \

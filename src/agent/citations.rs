@@ -7,7 +7,7 @@ mod scan;
 use serde::{Deserialize, Serialize};
 
 use self::scan::{MarkPiece, MarkScanner};
-use crate::openai::citation::{CitedSource, UrlCitation, mark_link};
+use protocol::openai::citation::{CitedSource, UrlCitation, mark_link};
 
 /// Most citations of a text; others are left out.
 /// Tried by `citations::a_flood_of_marks_is_bounded`.

@@ -11,12 +11,12 @@ use super::images::StoredImage;
 use super::inputs::{described, with_parts};
 use super::turn::TurnRequest;
 use super::turn_bytes::TurnBytes;
-use crate::ids::{FileId, Owner};
-use crate::openai::message::{Message, Role};
-use crate::openai::raw::{RawObject, quoted};
-use crate::parted::{BinaryContent, EmbeddedContent, PartedText};
-use crate::polling::block_in_place_if;
 use crate::session::files::{FileError, FileStore, StoredFile};
+use blobs::parted::{BinaryContent, EmbeddedContent, PartedText};
+use net::polling::block_in_place_if;
+use protocol::ids::{FileId, Owner};
+use protocol::openai::message::{Message, Role};
+use protocol::openai::raw::{RawObject, quoted};
 
 /// Stands for an image whose file was deleted.
 pub(super) const MISSING_IMAGE: &str = "[an image that is not available any more]";

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::ids::RunId;
+use protocol::ids::RunId;
 
 /// Controls one turn from outside; clones control the same turn.
 #[derive(Debug, Clone)]

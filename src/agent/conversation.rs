@@ -13,13 +13,13 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 pub(super) use self::open::{OpenContext, OpenedTurn};
-use crate::ids::{FileId, Owner, RunId, SessionId};
-use crate::openai::citation::CitedSource;
-use crate::polling::LONG_BYTES;
 use crate::session::{
     ApprovalQuestion, Attachment, Change, IdOrigin, Lease, Sessions, StoreError, StoredMessage,
     StoredSession, TurnChange, UnstoredTurn, UnwrittenChange,
 };
+use net::polling::LONG_BYTES;
+use protocol::ids::{FileId, Owner, RunId, SessionId};
+use protocol::openai::citation::CitedSource;
 
 /// How long a turn of an unstored session waits for the results of its client calls. Then it is forgotten.
 const UNSTORED_TURN_TTL: Duration = Duration::from_secs(600);

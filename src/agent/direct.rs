@@ -25,13 +25,13 @@ use super::turn::{Caller, Globs, Permissions, ToolFilter, ToolSet};
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
 use super::{Agent, AgentError, AgentParts, RunError};
-use crate::hooks::HookRecord;
-use crate::ids::{CallIdStyle, SessionId, fresh_call_id};
-use crate::openai::tool::ToolCall;
-use crate::polling::block_in_place_if;
 use crate::session::Lease;
-use crate::tools::gate::{Approvals, CallRefusal, TurnPermissions};
-use crate::tools::{CallContext, IncomingResults};
+use net::polling::block_in_place_if;
+use policy::hooks::HookRecord;
+use protocol::ids::{CallIdStyle, SessionId, fresh_call_id};
+use protocol::openai::tool::ToolCall;
+use tools::gate::{Approvals, CallRefusal, TurnPermissions};
+use tools::{CallContext, IncomingResults};
 
 /// A call as a client asks for it.
 #[derive(Debug)]

@@ -38,11 +38,11 @@ use super::turn::TurnRequest;
 use super::turn_env::TurnEnv;
 use super::unstored::UnstoredQuestions;
 use super::{AgentError, AgentParts, RunError};
-use crate::hooks::HookRecord;
-use crate::openai::message::Message;
-use crate::openai::usage::{FinishReason, Usage};
 use crate::session::StoreError;
 use crate::traces;
+use policy::hooks::HookRecord;
+use protocol::openai::message::Message;
+use protocol::openai::usage::{FinishReason, Usage};
 
 /// One turn of a conversation while it runs. What another process would need to go on with it is in its state, its batch and
 /// the session.
@@ -133,12 +133,12 @@ impl Run {
     }
 
     /// The session's id, if the session is stored.
-    pub fn session_id(&self) -> Option<&crate::ids::SessionId> {
+    pub fn session_id(&self) -> Option<&protocol::ids::SessionId> {
         self.conversation.as_ref().and_then(Conversation::stored_id)
     }
 
     /// The session's id, also if the session is stored only once a server-side call starts.
-    fn traced_session(&self) -> Option<&crate::ids::SessionId> {
+    fn traced_session(&self) -> Option<&protocol::ids::SessionId> {
         self.conversation
             .as_ref()
             .and_then(Conversation::session_id)
@@ -285,6 +285,3 @@ fn buffer_mode(request: &TurnRequest) -> BufferMode {
         (true, TextMode::All) => BufferMode::Off,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,14 +8,14 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
 use super::stop::StopReason;
-use crate::ids::{FileId, SessionId};
-use crate::openai::citation::UrlCitation;
-use crate::openai::tool::{CallKind, ToolCall};
-use crate::openai::usage::{FinishReason, Usage};
-use crate::parted::BinaryContent;
-pub use crate::rules::RuleRef;
-use crate::tools::gate::GateWait;
-pub use crate::tools::{
+use blobs::parted::BinaryContent;
+pub use policy::rules::RuleRef;
+use protocol::ids::{FileId, SessionId};
+use protocol::openai::citation::UrlCitation;
+use protocol::openai::tool::{CallKind, ToolCall};
+use protocol::openai::usage::{FinishReason, Usage};
+use tools::gate::GateWait;
+pub use tools::{
     CodeDetail, RemoteToolName, ToolDetail, ToolKind, ToolSource, ToolStatus, WebDetail,
 };
 
@@ -337,14 +337,14 @@ pub(super) mod base64_text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(in crate::agent) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         bytes: &Bytes,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(bytes))
     }
 
-    pub(in crate::agent) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Bytes, D::Error> {
         let text = String::deserialize(deserializer)?;

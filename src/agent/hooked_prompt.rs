@@ -4,10 +4,10 @@
 use rand::RngExt;
 use serde_json::value::RawValue;
 
-use crate::openai::message::Message;
-use crate::parted::{BinaryContent, PartedText, TextPart};
-use crate::upstream::settings::Quirks;
-use crate::upstream::{Transcript, messages};
+use blobs::parted::{BinaryContent, PartedText, TextPart};
+use protocol::openai::message::Message;
+use upstream::settings::Quirks;
+use upstream::{Transcript, messages};
 
 /// The messages of a model call as hooks see them.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl HookedPrompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parted::EmbeddedContent;
+    use blobs::parted::EmbeddedContent;
 
     fn transcript() -> Transcript {
         let mut with_image = PartedText::default();

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{MISSING_IMAGE, NamedContents, note_part};
 use super::event::{KeptFile, KeptImage, ProducedFile, base64_text};
-use crate::ids::FileId;
-use crate::openai::message::Message;
-use crate::openai::raw::quoted;
-use crate::parted::{BinaryContent, EmbeddedContent};
+use blobs::parted::{BinaryContent, EmbeddedContent};
+use protocol::ids::FileId;
+use protocol::openai::message::Message;
+use protocol::openai::raw::quoted;
 
 /// Most frames of an animation that the model gets, at even distances.
 /// Tried by `images::the_model_sees_a_few_frames_of_an_animation_from_its_beginning_to_its_end`.
@@ -188,7 +188,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::blobs::Blob;
+    use blobs::Blob;
 
     #[test]
     fn the_model_sees_a_few_frames_of_an_animation_from_its_beginning_to_its_end() {

@@ -25,14 +25,14 @@ pub(super) use self::part::with_parts;
 use self::part::{FilePart, InlineFile, file_parts};
 pub(super) use self::placeholder::described;
 use super::AgentError;
-use crate::ids::{FileId, Owner, SessionId};
-use crate::openai::message::Message;
-use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::session::files::{FileDraft, FileError, FileStore, StoredFile};
-use crate::tools::WorkFile;
-use crate::tools::python::EarlierCode;
-use crate::tools::source::Sources;
-use crate::web::FileDownloads;
+use net::polling::{LONG_BYTES, block_in_place_if};
+use protocol::ids::{FileId, Owner, SessionId};
+use protocol::openai::message::Message;
+use tools::WorkFile;
+use tools::python::EarlierCode;
+use tools::source::Sources;
+use web::FileDownloads;
 
 /// Whether one of the messages names or holds a file.
 pub(super) fn has_files(messages: &[Message]) -> bool {

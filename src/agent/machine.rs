@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::limits::OnLimit;
 use super::policy::{CallDecision, CallFacts, CallOutcome, TurnPolicies};
 use super::stop::StopReason;
-use crate::openai::usage::FinishReason;
+use protocol::openai::usage::FinishReason;
 
 /// The state of one turn.
 #[derive(Debug, Serialize, Deserialize)]

@@ -17,15 +17,15 @@ use super::traced::ModelSpan;
 use super::transcript::BETWEEN_ROUNDS;
 use super::turn::TurnRequest;
 use crate::metrics::{Metrics, ModelOutcome};
-use crate::openai::event::ModelEvent;
-use crate::openai::fold::FoldedFields;
-use crate::openai::raw::RawObject;
-use crate::tools::set::Lookup;
-use crate::upstream::assemble::{IncompleteReply, ModelReply, ReplyAssembler};
-use crate::upstream::fail_over::FailOver;
-use crate::upstream::memory::MessageOrigin;
-use crate::upstream::router::Router;
-use crate::upstream::{ModelCall, ModelStream, Upstream, UpstreamError};
+use protocol::openai::event::ModelEvent;
+use protocol::openai::fold::FoldedFields;
+use protocol::openai::raw::RawObject;
+use tools::set::Lookup;
+use upstream::assemble::{IncompleteReply, ModelReply, ReplyAssembler};
+use upstream::fail_over::FailOver;
+use upstream::memory::MessageOrigin;
+use upstream::router::Router;
+use upstream::{ModelCall, ModelStream, Upstream, UpstreamError};
 
 /// Which events of a model call are buffered until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

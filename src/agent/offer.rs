@@ -6,15 +6,15 @@ use url::Url;
 
 use super::event::Notice;
 use super::settings::Settings;
-use crate::ids::Owner;
-use crate::openai::request::RequestError;
-use crate::openai::tool::ToolDefinition;
-use crate::tools::mcp::ConnectedServer;
-use crate::tools::mcp_offer::McpServerRequest;
-use crate::tools::requested::{Availability, Capability, RequestedTools};
-use crate::tools::set::{ToolFilter, ToolSet};
-use crate::tools::source::SourceList;
-use crate::upstream::router::{Route, Router};
+use protocol::ids::Owner;
+use protocol::openai::request::RequestError;
+use protocol::openai::tool::ToolDefinition;
+use tools::mcp::ConnectedServer;
+use tools::mcp_offer::McpServerRequest;
+use tools::requested::{Availability, Capability, RequestedTools};
+use tools::set::{ToolFilter, ToolSet};
+use tools::source::SourceList;
+use upstream::router::{Route, Router};
 
 /// The models, tools and caps that the server has for a request.
 #[derive(Debug)]

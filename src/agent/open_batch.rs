@@ -3,10 +3,10 @@
 use super::call::{Call, CallAnswer, CallState};
 use super::contents::NamedContents;
 use super::images::{ShownImage, image_message};
-use crate::openai::message::Message;
-use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
-use crate::tools::gate::CallRefusal;
+use protocol::openai::message::Message;
+use protocol::openai::tool::ToolCall;
+use tools::gate::CallRefusal;
 
 /// The calls of a round, and how far each of them is.
 #[derive(Debug)]

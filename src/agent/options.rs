@@ -2,8 +2,8 @@
 
 pub use super::limits::{OnLimit, TurnLimits};
 pub use super::settings::CitationStyle;
-use crate::ids::{ChatId, RunId, SessionId};
 use crate::session::SessionMode;
+use protocol::ids::{ChatId, RunId, SessionId};
 
 /// The options of a turn. The server's caps are already applied.
 #[derive(Debug, Clone, PartialEq)]

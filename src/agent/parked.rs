@@ -15,9 +15,9 @@ use super::machine::Machine;
 use super::open_batch::OpenBatch;
 use super::said::Said;
 use super::turn_bytes::TurnBytes;
-use crate::openai::message::Message;
 use crate::session::StoredMessage;
-use crate::tools::gate::{Approvals, AskAnswer, TurnPermissions};
+use protocol::openai::message::Message;
+use tools::gate::{Approvals, AskAnswer, TurnPermissions};
 
 /// Number of the form in which turns are stored. One in another form cannot be read.
 const FORM: u32 = 2;
@@ -48,7 +48,7 @@ pub(super) struct TurnState {
 /// How a turn that is kept goes on by itself once all is decided.
 #[derive(Debug, Clone)]
 pub struct Continuation {
-    /// The run that goes on, as [`RunId::as_str`](crate::ids::RunId::as_str) has it.
+    /// The run that goes on, as [`RunId::as_str`](protocol::ids::RunId::as_str) has it.
     pub run: Arc<str>,
     /// The request with which it does, in a form of the edge.
     pub request: Arc<str>,

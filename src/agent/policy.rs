@@ -18,7 +18,7 @@
 //!
 //! None of them applies to client tools, but for the choice. A tool that the choice leaves out is one that does not exist,
 //! to whomever it belongs: [`CallFacts::Unknown`]. A check of a single call that has to be awaited (an approval, a hook) is
-//! part of [`crate::tools::gate`], through which a call goes before it runs.
+//! part of [`tools::gate`], through which a call goes before it runs.
 
 pub mod budget;
 pub mod repeat;
@@ -220,7 +220,7 @@ impl TurnPolicies {
 mod tests {
     use super::repeat::ResultDigest;
     use super::*;
-    use crate::tools::ToolOutput;
+    use tools::ToolOutput;
 
     fn policies(change: impl FnOnce(&mut TurnRules)) -> TurnPolicies {
         let mut rules = TurnRules {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::contents::NamedContents;
 use super::conversation::is_long;
 use super::truncation::Truncation;
-use crate::openai::message::Message;
-use crate::parted::PartedText;
-use crate::polling::block_in_place_if;
-use crate::upstream::memory::UpstreamMemory;
-use crate::upstream::router::Route;
-use crate::upstream::{Transcript, messages};
+use blobs::parted::PartedText;
+use net::polling::block_in_place_if;
+use protocol::openai::message::Message;
+use upstream::memory::UpstreamMemory;
+use upstream::router::Route;
+use upstream::{Transcript, messages};
 
 /// The messages of a turn.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use tokio::io::AsyncReadExt;
 
 use super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
 use super::transcript::SentText;
-use crate::ids::{FileId, Owner};
-use crate::openai::usage::Usage;
-use crate::parted::BinaryContent;
 use crate::session::files::FileStore;
+use blobs::parted::BinaryContent;
+use protocol::ids::{FileId, Owner};
+use protocol::openai::usage::Usage;
 
 /// What a turn has told its client so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

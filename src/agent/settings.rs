@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-pub use crate::openai::citation::CitationStyle;
-use crate::rules::{Level, LevelName};
-use crate::tools::gate::DEFAULT_APPROVAL_TIMEOUT;
-use crate::tools::set::Globs;
+use policy::rules::{Level, LevelName};
+pub use protocol::openai::citation::CitationStyle;
+use tools::gate::DEFAULT_APPROVAL_TIMEOUT;
+use tools::set::Globs;
 
 /// Default of `approval_wait`, in seconds.
 const DEFAULT_APPROVAL_WAIT: u64 = 5 * 60;

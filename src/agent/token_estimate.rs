@@ -2,8 +2,8 @@
 
 use memchr::{memchr, memmem};
 
-use crate::upstream::Transcript;
-use crate::upstream::assemble::ModelReply;
+use upstream::Transcript;
+use upstream::assemble::ModelReply;
 
 /// Size of a token in characters, on average.
 const CHARACTERS_PER_TOKEN: usize = 4;

@@ -16,13 +16,13 @@ use super::event::ToolCallRecord;
 use super::model_call::ModelAnswer;
 use super::stop::{StopReason, TurnEnd};
 use super::turn::TurnRequest;
-use crate::ids::{RunId, SessionId, shown};
-use crate::openai::usage::{FinishReason, Usage};
-use crate::redact::Redactor;
-use crate::tools::ToolStatus;
 use crate::traces::{Span, TracedCall, TracedReply, TracedTurn, Traces};
-use crate::upstream::fail_over::FailOver;
-use crate::upstream::{AnswerId, ModelCall, Upstream};
+use policy::redact::Redactor;
+use protocol::ids::{RunId, SessionId, shown};
+use protocol::openai::usage::{FinishReason, Usage};
+use tools::ToolStatus;
+use upstream::fail_over::FailOver;
+use upstream::{AnswerId, ModelCall, Upstream};
 
 /// The operation of a model call.
 const CHAT: &str = "chat";

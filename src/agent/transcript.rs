@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::citations::{self, CitationLinks};
 use super::event::AgentEvent;
-use crate::openai::citation::{CitationStyle, UrlCitation};
-use crate::openai::message::{AssistantParts, Message, Role};
-use crate::openai::tool::ToolCall;
-use crate::tools::cited_sources::CitedSources;
-use crate::upstream::assemble::ModelReply;
+use protocol::openai::citation::{CitationStyle, UrlCitation};
+use protocol::openai::message::{AssistantParts, Message, Role};
+use protocol::openai::tool::ToolCall;
+use tools::cited_sources::CitedSources;
+use upstream::assemble::ModelReply;
 
 /// Separates the texts of two rounds.
 pub(super) const BETWEEN_ROUNDS: &str = "\n\n";

@@ -3,7 +3,7 @@
 //! What a model can take is known only by the refusal of its server. Each refusal leaves out the older half of the turns
 //! that are left, instructions and the last turn excepted. The stored history stays as it is.
 
-use crate::openai::message::{Message, Role};
+use protocol::openai::message::{Message, Role};
 
 /// Which messages of a history are sent.
 #[derive(Debug, Clone, Default)]

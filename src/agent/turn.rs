@@ -7,23 +7,23 @@ use parking_lot::Mutex;
 
 use super::event::Notice;
 use super::options::Options;
-use crate::ids::{ApprovalId, ChatId, Owner, RequestId, SessionId};
-use crate::openai::message::Message;
-use crate::polling::block_in_place_if;
+use net::polling::block_in_place_if;
+use protocol::ids::{ApprovalId, ChatId, Owner, RequestId, SessionId};
+use protocol::openai::message::Message;
 
 // The types of the fields, so that a decoder imports only this module.
 pub use super::parked::{Continuation, stored_request};
-pub use crate::rules::{Effect, Level, LevelName, Permissions, RuleEntry, RuleError, RuleSet};
 pub use crate::session::SessionMode;
-pub use crate::tools::mcp::ConnectedServer;
-pub use crate::tools::mcp_offer::McpServerRequest;
-pub use crate::tools::requested::{
+pub use policy::rules::{Effect, Level, LevelName, Permissions, RuleEntry, RuleError, RuleSet};
+pub use tools::mcp::ConnectedServer;
+pub use tools::mcp_offer::McpServerRequest;
+pub use tools::requested::{
     Availability, Capability, CodeOptions, ContextSize, RequestedTools, WantedFile, WebOptions,
 };
-pub use crate::tools::set::{Globs, ToolFilter, ToolSet};
-pub use crate::tools::web::{DomainFilter, Location};
-pub use crate::upstream::CallTemplate;
-pub use crate::upstream::router::Route;
+pub use tools::set::{Globs, ToolFilter, ToolSet};
+pub use tools::web::{DomainFilter, Location};
+pub use upstream::CallTemplate;
+pub use upstream::router::Route;
 
 /// The caller of a request, and what the request's head says.
 #[derive(Debug, Clone)]

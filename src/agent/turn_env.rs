@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::conversation::Conversation;
 use super::inputs::Inputs;
-use crate::ids::{Owner, SessionId, WorkspaceId};
-use crate::tools::WorkFile;
-use crate::tools::cited_sources::CitedSources;
-use crate::tools::python::EarlierCode;
-use crate::tools::source::{Sources, WorkspaceGuard};
+use protocol::ids::{Owner, SessionId, WorkspaceId};
+use tools::WorkFile;
+use tools::cited_sources::CitedSources;
+use tools::python::EarlierCode;
+use tools::source::{Sources, WorkspaceGuard};
 
 /// The environment of a turn's tools.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::unix_seconds;
-use crate::ids::{ApprovalId, Owner, RunId, SessionId};
 use crate::session::{Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, Decided};
+use protocol::ids::{ApprovalId, Owner, RunId, SessionId};
 
 /// The questions of all turns that are not stored.
 #[derive(Debug, Default)]

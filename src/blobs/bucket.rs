@@ -34,8 +34,7 @@ use self::failure::{failure, late, within};
 use super::directory::{ignore_not_found, make_private};
 use super::settings::BucketSettings;
 use super::{BlobPage, NAME_BYTES};
-use crate::ids::random_hex;
-use crate::net;
+use protocol::ids::random_hex;
 
 /// Longest time of a request that carries no content, its retries included. After it the request is an error.
 const REQUEST_LIMIT: Duration = Duration::from_secs(20);
@@ -57,7 +56,7 @@ const MARKER: &str = "loopwright";
 
 /// The objects of one store in a bucket; cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Bucket(Arc<Inner>);
+pub struct Bucket(Arc<Inner>);
 
 struct Inner {
     client: AmazonS3,
@@ -83,7 +82,10 @@ pub(super) struct BucketObject {
 struct SharedClient(reqwest::Client);
 
 /// Checks that the storage answers, with the credentials and for the bucket of the settings. Nothing is written.
-pub(crate) async fn check(settings: &BucketSettings) -> io::Result<()> {
+///
+/// # Errors
+/// When the bucket cannot be used, and why.
+pub async fn check(settings: &BucketSettings) -> io::Result<()> {
     let mut key: Vec<&str> = settings.url.prefix.split('/').collect();
     key.retain(|segment| !segment.is_empty());
     key.push(MARKER);

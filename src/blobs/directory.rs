@@ -18,7 +18,7 @@ const SHARDS: u32 = 256;
 
 /// The directory with the bytes of files.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub struct Directory {
     root: PathBuf,
     /// The name of the store; the prefix of all file names.
     store: String,

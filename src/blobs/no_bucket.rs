@@ -19,10 +19,10 @@ pub(super) use self::NoBucket as BucketObject;
 
 /// A bucket, or an object in one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NoBucket(Infallible);
+pub struct NoBucket(Infallible);
 
 /// Refuses every bucket.
-pub(crate) fn check(_settings: &BucketSettings) -> Ready<io::Result<()>> {
+pub fn check(_settings: &BucketSettings) -> Ready<io::Result<()>> {
     ready(Err(refusal()))
 }
 

@@ -25,7 +25,7 @@ enum ReaderKind {
 
 /// A blob as a local file; a copy is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct LocalBlob {
+pub struct LocalBlob {
     pub(super) path: Arc<Path>,
     pub(super) is_copy: bool,
 }
@@ -77,7 +77,7 @@ impl LocalBlob {
     }
 
     /// The path of the file.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::net::CaCertificates;
+use net::CaCertificates;
 
 /// Where the contents of files are kept.
 #[derive(Debug, Clone)]

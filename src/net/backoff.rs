@@ -6,24 +6,24 @@ use rand::RngExt;
 
 /// Delays that double with each retry up to a maximum, lengthened at random so that clients do not retry in step.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     /// The delay before the first retry.
-    pub(crate) base: Duration,
+    pub base: Duration,
     /// The longest delay, before it is lengthened.
-    pub(crate) max: Duration,
+    pub max: Duration,
     /// The fraction of a delay that is added at most.
-    pub(crate) jitter: f64,
+    pub jitter: f64,
 }
 
 impl Backoff {
     /// The delay before a retry, with the first retry being number 0.
-    pub(crate) fn delay(&self, retry: u32) -> Duration {
+    pub fn delay(&self, retry: u32) -> Duration {
         let doubled = self.base.saturating_mul(2_u32.saturating_pow(retry));
         self.lengthened(doubled.min(self.max))
     }
 
     /// A delay with the random addition.
-    pub(crate) fn lengthened(&self, delay: Duration) -> Duration {
+    pub fn lengthened(&self, delay: Duration) -> Duration {
         delay.mul_f64(1.0 + self.jitter * rand::rng().random::<f64>())
     }
 }

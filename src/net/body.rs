@@ -10,7 +10,7 @@ const INITIAL_CAPACITY: usize = 64 * 1024;
 
 /// A response body that fails when it exceeds its limit.
 #[derive(Debug)]
-pub(crate) struct CappedBody {
+pub struct CappedBody {
     body: ReceivedBody,
     remaining: usize,
     limit: usize,
@@ -18,7 +18,7 @@ pub(crate) struct CappedBody {
 
 /// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BodyError {
+pub enum BodyError {
     /// It exceeds this limit, in bytes.
     #[error("the body is longer than {0} bytes")]
     TooLarge(usize),
@@ -32,7 +32,7 @@ impl CappedBody {
     ///
     /// # Errors
     /// `TooLarge` if `content-length` exceeds the limit.
-    pub(crate) fn new(body: impl Into<ReceivedBody>, limit: usize) -> Result<Self, BodyError> {
+    pub fn new(body: impl Into<ReceivedBody>, limit: usize) -> Result<Self, BodyError> {
         let body = body.into();
         let announced = body.announced();
         if announced.is_some_and(|bytes| usize::try_from(bytes).map_or(true, |bytes| bytes > limit))
@@ -50,7 +50,10 @@ impl CappedBody {
     ///
     /// # Cancel safety
     /// A dropped future loses no data.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+    ///
+    /// # Errors
+    /// When the body breaks off, or is longer than the limit.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         let chunk = self
             .body
             .next()
@@ -64,19 +67,22 @@ impl CappedBody {
     }
 
     /// Bytes that are still to come, if their number was announced.
-    pub(crate) fn announced(&self) -> Option<usize> {
+    pub fn announced(&self) -> Option<usize> {
         let announced = self.body.announced();
         announced.and_then(|bytes| usize::try_from(bytes).ok())
     }
 
     /// Most bytes that are still to come: the rest of the announced length, else of the limit.
-    pub(crate) fn most_remaining(&self) -> usize {
+    pub fn most_remaining(&self) -> usize {
         let announced = self.announced().unwrap_or(self.remaining);
         announced.min(self.remaining)
     }
 
     /// Reads the rest of the body.
-    pub(crate) async fn whole(mut self) -> Result<Bytes, BodyError> {
+    ///
+    /// # Errors
+    /// When the body breaks off, or is longer than the limit.
+    pub async fn whole(mut self) -> Result<Bytes, BodyError> {
         let announced = self.body.announced().unwrap_or_default();
         let capacity = usize::try_from(announced).unwrap_or(INITIAL_CAPACITY);
         let mut body = BytesMut::with_capacity(capacity.min(INITIAL_CAPACITY));

@@ -46,7 +46,7 @@ impl fmt::Debug for CaCertificates {
 }
 
 /// What the operator can do about the certificate of a server, if that is why a request failed.
-pub(crate) fn certificate_remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
+pub fn certificate_remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     // The library for TLS is known to the HTTP library only. Its errors are the last of the chain.
     let text = last(error);
     let remedies = [

@@ -15,35 +15,35 @@ use super::reach::ConnectOnly;
 
 /// The options of a client. No client uses the proxy of the environment or sends a `referer`.
 #[derive(Debug)]
-pub(crate) struct ClientOptions {
+pub struct ClientOptions {
     /// The `user-agent` of requests that have none.
-    pub(crate) user_agent: Option<HeaderValue>,
+    pub user_agent: Option<HeaderValue>,
     /// Further headers of every request.
-    pub(crate) headers: HeaderMap,
+    pub headers: HeaderMap,
     /// Longest wait for a connection.
-    pub(crate) connect_timeout: Duration,
+    pub connect_timeout: Duration,
     /// Longest time for a request, its response included; unlimited by default.
-    pub(crate) request_timeout: Option<Duration>,
+    pub request_timeout: Option<Duration>,
     /// How long an unused connection is kept open.
-    pub(crate) pool_idle_timeout: Duration,
+    pub pool_idle_timeout: Duration,
     /// Which redirects are followed.
-    pub(crate) redirects: Policy,
+    pub redirects: Policy,
     /// Whether `https` is used.
-    pub(crate) tls: bool,
+    pub tls: bool,
     /// Authorities that are trusted besides those of the system.
-    pub(crate) certificates: CaCertificates,
+    pub certificates: CaCertificates,
     /// Whether connections are only made, and nothing is sent on them: every request fails.
-    pub(crate) connect_only: bool,
+    pub connect_only: bool,
     /// Set for a client whose URLs come from requests, models or pages.
-    pub(crate) untrusted: Option<UntrustedHosts>,
+    pub untrusted: Option<UntrustedHosts>,
 }
 
 /// Limits for connections to untrusted hosts. A client with these limits does not repeat requests.
-pub(crate) struct UntrustedHosts {
+pub struct UntrustedHosts {
     /// Resolves names and refuses forbidden addresses.
-    pub(crate) resolver: Arc<dyn Resolve>,
+    pub resolver: Arc<dyn Resolve>,
     /// Most bytes of the header fields of a response.
-    pub(crate) max_header_bytes: u32,
+    pub max_header_bytes: u32,
 }
 
 impl Default for ClientOptions {
@@ -77,7 +77,7 @@ impl ClientOptions {
     ///
     /// # Errors
     /// As for [`build`](Self::build).
-    pub(crate) fn build_http(self) -> Result<HttpClient, reqwest::Error> {
+    pub fn build_http(self) -> Result<HttpClient, reqwest::Error> {
         let user_agent = self.user_agent.clone();
         let (connect_timeout, idle_timeout) = (self.connect_timeout, self.pool_idle_timeout);
         let secure = match self.tls {
@@ -92,7 +92,7 @@ impl ClientOptions {
     ///
     /// # Errors
     /// When TLS cannot be set up.
-    pub(crate) fn build(self) -> Result<Client, reqwest::Error> {
+    pub fn build(self) -> Result<Client, reqwest::Error> {
         let mut builder = Client::builder()
             .no_proxy()
             .referer(false)

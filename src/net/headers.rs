@@ -5,7 +5,7 @@ use http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER
 
 /// Default headers and the configured ones, which replace them. The HTTP client sets the headers of the connection, and
 /// compressed answers are not supported, so that there are none of these.
-pub(crate) fn with_configured(mut headers: HeaderMap, configured: &HeaderMap) -> HeaderMap {
+pub fn with_configured(mut headers: HeaderMap, configured: &HeaderMap) -> HeaderMap {
     for name in configured.keys() {
         headers.remove(name);
     }

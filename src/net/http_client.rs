@@ -16,11 +16,11 @@ use super::certificates::certificate_remedy;
 use super::direct::{DirectBody, DirectClient};
 
 /// The body of a request.
-pub(crate) type RequestBody = reqwest::Body;
+pub type RequestBody = reqwest::Body;
 
 /// Why a request failed, without its URL.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClientError {
+pub enum ClientError {
     /// The URI has no host, or a scheme other than `http` and `https`.
     #[error("the URI cannot be requested")]
     Uri,
@@ -43,7 +43,7 @@ pub(crate) enum ClientError {
 
 /// A client for `http` and `https`; cheap to clone. It follows no redirects.
 #[derive(Debug, Clone)]
-pub(crate) struct HttpClient {
+pub struct HttpClient {
     direct: DirectClient,
     /// For `https`, with HTTP/2 where the server has it.
     secure: Option<reqwest::Client>,
@@ -52,7 +52,7 @@ pub(crate) struct HttpClient {
 }
 
 /// The body of a response, as a stream of its chunks.
-pub(crate) struct ReceivedBody(BodyKind);
+pub struct ReceivedBody(BodyKind);
 
 enum BodyKind {
     Direct(Box<DirectBody>),
@@ -81,7 +81,7 @@ impl HttpClient {
     ///
     /// # Cancel safety
     /// Dropping the future ends the request.
-    pub(crate) async fn execute(
+    pub async fn execute(
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Response<ReceivedBody>, ClientError> {

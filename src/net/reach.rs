@@ -58,7 +58,7 @@ where
 ///
 /// # Errors
 /// The cause, without the URL.
-pub(crate) async fn reach(url: &Url, certificates: &CaCertificates) -> Result<(), String> {
+pub async fn reach(url: &Url, certificates: &CaCertificates) -> Result<(), String> {
     let options = ClientOptions {
         certificates: certificates.clone(),
         tls: url.scheme() == "https",
@@ -86,7 +86,7 @@ fn is_connected(error: &reqwest::Error) -> bool {
 }
 
 /// The message of the last error in the chain. The errors before it may contain the URL.
-pub(crate) fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

@@ -10,11 +10,11 @@ use standardwebhooks::{
 };
 
 /// A secret with which requests are signed.
-pub(crate) struct SigningKey(Webhook);
+pub struct SigningKey(Webhook);
 
 impl SigningKey {
     /// Parses a secret; `None` if it does not have the form that Standard Webhooks specifies, or its key is empty.
-    pub(crate) fn new(secret: &SecretString) -> Option<Self> {
+    pub fn new(secret: &SecretString) -> Option<Self> {
         let text = secret.expose_secret();
         // The library accepts an empty key, but its signatures can be forged.
         if matches!(text, "" | "whsec_") {
@@ -24,7 +24,7 @@ impl SigningKey {
     }
 
     /// Adds the three headers of a signature of now; `None` when the text cannot be signed: it is not UTF-8.
-    pub(crate) fn sign(&self, id: &str, text: &[u8], headers: &mut HeaderMap) -> Option<()> {
+    pub fn sign(&self, id: &str, text: &[u8], headers: &mut HeaderMap) -> Option<()> {
         sign(&self.0, id, text, headers)
     }
 }

@@ -11,13 +11,13 @@ const FIRST_EPOCH_SECONDS: f64 = 1e9;
 const FIRST_EPOCH_MILLIS: f64 = 1e11;
 
 /// The wait of a `retry-after` header.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     wait(headers.get(RETRY_AFTER)?.to_str().ok()?)
 }
 
 /// A wait in seconds, as a duration with units, or as the time of its end: a date or the time since 1970. A time in the past
 /// is no wait, and a number that is too large for a duration is the longest one.
-pub(crate) fn wait(text: &str) -> Option<Duration> {
+pub fn wait(text: &str) -> Option<Duration> {
     let text = text.trim();
     if let Ok(number) = text.parse::<f64>() {
         let wait = || match number {
@@ -38,7 +38,7 @@ pub(crate) fn wait(text: &str) -> Option<Duration> {
 }
 
 /// The duration at the start of a text, such as `1m2.5s`, `800ms` or `20 seconds`, and the text after it.
-pub(crate) fn leading_duration(text: &str) -> Option<(Duration, &str)> {
+pub fn leading_duration(text: &str) -> Option<(Duration, &str)> {
     let (mut total, mut rest) = (None, text);
     loop {
         let (number, after) = split_after(rest, |one| one.is_ascii_digit() || one == '.');

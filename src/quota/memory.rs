@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// A number of bytes that holders share. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// A number of permits that owners share. Cheap to clone.
 ///

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// Largest part of all bytes that one owner may have: a fourth. Beyond it the owner's oldest go first.
 /// Tried by `retained::an_owner_has_a_part_and_all_have_the_whole`.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::settings::Tier;
-use crate::blobs::Blob;
+use blobs::Blob;
 
 /// One piece of code to run.
 #[derive(Debug, Clone, Copy)]

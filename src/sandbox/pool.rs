@@ -32,8 +32,8 @@ use self::workspace::Workspace;
 use super::plan::LaunchPlan;
 use super::worker::{Worker, WorkerStatus};
 use super::{InterpreterError, SandboxError, Stats};
-use crate::ids::WorkspaceId;
-use crate::quota::{FairPermit, FairSemaphore};
+use protocol::ids::WorkspaceId;
+use quota::{FairPermit, FairSemaphore};
 
 /// Most calls of one workspace that wait for each other. A further one fails as overloaded.
 const MAX_QUEUED: usize = 4;

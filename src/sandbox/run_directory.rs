@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use super::remove::remove_tree;
-use crate::ids::WorkspaceId;
+use protocol::ids::WorkspaceId;
 
 /// Prefix of the directories' names.
 const PREFIX: &str = "run-";

@@ -3,7 +3,7 @@
 use super::shares::StatementSize;
 use super::tx::{Tx, values};
 use super::{Store, StoreError, retrying};
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// What an account counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

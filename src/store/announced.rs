@@ -6,7 +6,7 @@ use super::clock::MICROS_PER_SECOND;
 use super::shares::StatementSize;
 use super::tx::{signed, values};
 use super::{Store, StoreError, retrying};
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// What has become of a call that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::StoreError;
 use super::run::RunAnswer;
-use crate::parted::{PartedBody, PartedText};
+use blobs::parted::{PartedBody, PartedText};
 
 /// Size of a part of a body, in bytes: what one statement writes, and what a read holds besides the body.
 pub(super) const PART: usize = 256 * 1024;

@@ -1,7 +1,7 @@
 //! The records of calls that wait for a person's decision.
 
 use super::tx::{SqlValue, signed};
-use crate::ids::{ApprovalId, Owner, RunId, SessionId};
+use protocol::ids::{ApprovalId, Owner, RunId, SessionId};
 
 /// A call that waits for a person's decision, as it is inserted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::shares::StatementSize;
 use super::tx::{Row, SqlValue, Tx, signed, unsigned, values};
 use super::usage::Room;
 use super::{Growth, Store, StoreError, retrying};
-use crate::ids::{ApprovalId, Owner, SessionId};
+use protocol::ids::{ApprovalId, Owner, SessionId};
 
 /// Inserts a question; one that is there stays as it is.
 pub(super) const INSERT: &str =

@@ -19,7 +19,7 @@ use super::postgres::Postgres;
 use super::shares::StatementSize;
 use super::tx::Tx;
 use super::{PostgresUrl, Store, StoreError, StoreUrl};
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// What a copy is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

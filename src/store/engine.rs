@@ -10,7 +10,7 @@ use super::postgres::Postgres;
 use super::record::SessionSummary;
 use super::sqlite::Sqlite;
 use super::{StoreError, StoreUrl};
-use crate::ids::{Owner, SessionId};
+use protocol::ids::{Owner, SessionId};
 
 /// A kind of store; cheap to clone.
 #[derive(Debug, Clone)]

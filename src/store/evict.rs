@@ -8,7 +8,7 @@ use super::sessions::session_id;
 use super::shares::StatementSize;
 use super::tx::{Tx, signed, unsigned, values};
 use super::{Store, StoreError, retrying};
-use crate::ids::{Owner, RunId, SessionId};
+use protocol::ids::{Owner, RunId, SessionId};
 
 /// Longest wait for the eviction that another write has started. Then this write evicts as well.
 const EVICTION_WAIT: Duration = Duration::from_secs(5);

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
-use crate::ids::{FileId, Owner, SessionId};
-use crate::openai::file::FileObject;
+use protocol::ids::{FileId, Owner, SessionId};
+use protocol::openai::file::FileObject;
 
 /// A stored file. It is serialized as an OpenAI file object with additional fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct StoredFile {
     /// When it was stored, in seconds since 1970.
     pub created_at: i64,
     /// The name of the blob with its content.
-    pub(crate) blob: String,
+    pub blob: String,
 }
 
 /// A new row for a file whose content is on disk.

@@ -10,7 +10,7 @@ use super::sessions::session_id;
 use super::shares::StatementSize;
 use super::tx::{Row, SqlValue, Tx, signed, values};
 use super::{Store, StoreError, retrying};
-use crate::ids::{FileId, Owner, SessionId};
+use protocol::ids::{FileId, Owner, SessionId};
 
 /// Most files that are deleted in one transaction, and most blobs returned at once; others follow.
 /// Tried by `suite::files::a_session_may_use_more_files_than_one_batch`.

@@ -9,7 +9,7 @@ use super::shares::StatementSize;
 use super::tx::{signed, unsigned, values};
 use super::usage::Room;
 use super::{Store, StoreError, retrying};
-use crate::ids::SessionId;
+use protocol::ids::SessionId;
 
 impl Store {
     /// Copies the messages before the index `before_message`, or all. The index counts instructions and messages together.

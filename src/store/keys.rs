@@ -6,7 +6,7 @@ use super::sessions::run_id;
 use super::shares::StatementSize;
 use super::tx::{SqlValue, values};
 use super::{Store, StoreError, retrying};
-use crate::ids::{Owner, RunId};
+use protocol::ids::{Owner, RunId};
 
 /// Most attempts to claim a key that expires or is released meanwhile. After them the request fails.
 const CLAIMS: usize = 5;

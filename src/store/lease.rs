@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::StoreError;
 use super::postgres::RowHold;
-use crate::ids::{Owner, SessionId};
+use protocol::ids::{Owner, SessionId};
 
 /// Number of shards of the table. Each has its own lock, to reduce contention.
 const SHARDS: usize = 16;

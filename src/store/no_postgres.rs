@@ -19,7 +19,7 @@ use super::record::{Change, Replaced, SessionSummary};
 use super::replica::OtherReplica;
 use super::shares::StatementSize;
 use super::tx::SqlValue;
-use crate::ids::{Owner, RunId, SessionId};
+use protocol::ids::{Owner, RunId, SessionId};
 
 /// See the module of the same name in a program with PostgreSQL.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use super::shares::StatementSize;
 use super::tx::{SqlValue, signed, unsigned, values};
 use super::usage::Room;
 use super::{Store, StoreError, retrying};
-use crate::ids::{Owner, RunId, SessionId};
+use protocol::ids::{Owner, RunId, SessionId};
 
 /// Whether a run has not failed, and no process runs it but this one, which is `$1`. A 409 is of a session that was busy: the
 /// turn is still there.

@@ -36,7 +36,7 @@ use super::StoreError;
 use super::lease::{Fence, Leases};
 use super::record::SessionSummary;
 use super::shares::StatementSize;
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 pub(super) use self::connect::{column, is_passing};
 pub(super) use self::copy::CopyLock;

@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::approval::ApprovalQuestion;
-use crate::ids::{FileId, RunId, SessionId};
-use crate::openai::citation::CitedSource;
-use crate::openai::message::Message;
+use protocol::ids::{FileId, RunId, SessionId};
+use protocol::openai::citation::CitedSource;
+use protocol::openai::message::Message;
 
 /// Weight of a row besides its bytes.
 const ROW_WEIGHT: usize = 1024;
@@ -76,7 +76,7 @@ pub struct StoredSession {
     pub last_run: Option<RunId>,
     /// The metadata of the conversation, as the JSON text of an object.
     pub metadata: Option<String>,
-    /// The turn that waits for a decision, as [`crate::store::Store::keep_turn`] got it.
+    /// The turn that waits for a decision, as [`crate::Store::keep_turn`] got it.
     pub turn: Option<String>,
 }
 
@@ -113,7 +113,7 @@ pub enum TurnChange {
     Leave,
     /// It ends the turn. What waits for a decision waits no longer.
     End,
-    /// It keeps this turn in the place of the earlier one, as [`crate::store::Store::keep_turn`] does.
+    /// It keeps this turn in the place of the earlier one, as [`crate::Store::keep_turn`] does.
     Keep {
         /// The turn.
         turn: String,

@@ -1,7 +1,7 @@
 //! The other processes that share a store: which of them runs what, and where it can be reached.
 
 use super::{Engine, Store, StoreError};
-use crate::ids::{Owner, RunId, SessionId};
+use protocol::ids::{Owner, RunId, SessionId};
 
 /// Another living process that shares the store.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
-use crate::ids::{Owner, RunId, SessionId};
-use crate::parted::PartedText;
+use blobs::parted::PartedText;
+use protocol::ids::{Owner, RunId, SessionId};
 
 /// How long an idempotency key is kept, if its owner does not have too many. Then a request under it is a new one.
 /// Tried by `suite::keys::keys_expire`.

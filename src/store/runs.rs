@@ -11,7 +11,7 @@ use super::sessions::session_id;
 use super::shares::StatementSize;
 use super::tx::{Row, SqlValue, Tx, signed, values};
 use super::{Engine, Store, StoreError, retrying};
-use crate::ids::{Owner, RunId, SessionId};
+use protocol::ids::{Owner, RunId, SessionId};
 
 /// Records a run as running. No row is returned if the id belongs to another owner.
 pub(super) const BEGIN_RUN: &str =

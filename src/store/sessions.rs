@@ -12,9 +12,9 @@ use super::shares::StatementSize;
 use super::tx::{Row, SqlValue, signed, values};
 use super::waiting::WaitingTurn;
 use super::{Engine, Store, StoreError, retrying};
-use crate::ids::{Owner, RunId, SessionId};
-use crate::openai::message::Message;
-use crate::polling::{LONG_BYTES, block_in_place_if};
+use net::polling::{LONG_BYTES, block_in_place_if};
+use protocol::ids::{Owner, RunId, SessionId};
+use protocol::openai::message::Message;
 
 /// Most entries of one page; others are on the next one.
 /// Tried by `suite::lists::pages_cover_all_sessions_once_last_written_first`.

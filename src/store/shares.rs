@@ -1,7 +1,7 @@
 //! Which statement gets the next connection to a database, in both engines.
 
-use crate::ids::Owner;
-use crate::quota::{FairPermit, FairSemaphore};
+use protocol::ids::Owner;
+use quota::{FairPermit, FairSemaphore};
 
 /// Most bytes that a small statement writes.
 const SMALL_BYTES: u64 = 256 * 1024;

@@ -39,7 +39,7 @@ use super::lease::{Fence, Leases};
 use super::limits::Growth;
 use super::record::{Change, Replaced, SessionSummary};
 use super::shares::StatementSize;
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// Longest wait for each step of closing. Data that is not written back by then stays in the write-ahead log.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);

@@ -26,8 +26,8 @@ pub(super) mod waiting;
 
 use super::run::AnswerLimits;
 use super::*;
-use crate::ids::{FileId, RunId};
-use crate::openai::message::{Message, Role};
+use protocol::ids::{FileId, RunId};
+use protocol::openai::message::{Message, Role};
 
 /// Longer than any test waits for a lease that it gets.
 const LONG: Duration = Duration::from_secs(30);
@@ -42,10 +42,10 @@ pub(super) struct TestStore {
 /// Defines the conformance tests for a function that opens an empty store.
 macro_rules! suite {
     ($open:path) => {
-        $crate::store::suite::suite!([cfg(test)] $open);
+        $crate::suite::suite!([cfg(test)] $open);
     };
     ($attribute:tt $open:path) => {
-        $crate::store::suite::cases! { $attribute $open;
+        $crate::suite::cases! { $attribute $open;
             announced::each_event_of_an_approval_is_taken_once,
             announced::a_call_that_was_decided_early_has_both_events,
             approvals::questions_are_kept_with_their_turn,
@@ -140,7 +140,7 @@ macro_rules! suite {
         #[test]
         # $attribute
         fn changes_have_the_effect_of_list_operations() {
-            $crate::store::suite::properties::changes_have_the_effect_of_list_operations(|| {
+            $crate::suite::properties::changes_have_the_effect_of_list_operations(|| {
                 Box::pin($open())
             });
         }
@@ -154,7 +154,7 @@ macro_rules! cases {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             # $attribute
             async fn $name() {
-                $crate::store::suite::$module::$name($open().await).await;
+                $crate::suite::$module::$name($open().await).await;
             }
         )*
     };
@@ -238,15 +238,6 @@ impl Store {
             Engine::Sqlite(sqlite) => sqlite.shift_clock(seconds),
             Engine::Postgres(postgres) => postgres.shift_clock(seconds).await,
         }
-    }
-
-    /// Moves the time of last use of a file into the past.
-    pub(crate) async fn set_unused_for(&self, id: &FileId, seconds: i64) {
-        let (id, micros) = (id.as_str(), seconds * 1_000_000);
-        let sql = format!(
-            "UPDATE files SET last_used_at = last_used_at - CAST({micros} AS bigint) WHERE id = '{id}'"
-        );
-        assert_eq!(self.change_rows(&sql).await, 1);
     }
 }
 
@@ -346,7 +337,7 @@ pub(super) fn hidden_result(text: &str) -> StoredMessage {
         full_text: Some(format!(
             "{text}, the whole of it\0with a NUL and \"quotes\""
         )),
-        sources: vec![crate::openai::citation::CitedSource {
+        sources: vec![protocol::openai::citation::CitedSource {
             number: 1,
             url: "https://example.com/".to_owned(),
             title: text.to_owned(),

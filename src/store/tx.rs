@@ -300,7 +300,7 @@ pub(super) fn unsigned(number: i64) -> u64 {
 /// The arguments of a statement, by their types.
 macro_rules! values {
     ($($value:expr),* $(,)?) => {
-        &[$($crate::store::tx::SqlValue::from($value)),*]
+        &[$($crate::tx::SqlValue::from($value)),*]
     };
 }
 

@@ -13,7 +13,7 @@ use super::run::AnswerLimits;
 use super::shares::StatementSize;
 use super::tx::{Tx, signed, values};
 use super::{Store, StoreError, retrying};
-use crate::ids::{Owner, SessionId};
+use protocol::ids::{Owner, SessionId};
 
 /// How long a measurement is used, where several processes share the store.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::record::StoredSession;
-use crate::ids::{Owner, SessionId};
-use crate::quota::heaviest;
+use protocol::ids::{Owner, SessionId};
+use quota::heaviest;
 
 /// Most unstored turns; the oldest of the owner who has most go first.
 /// Tried by `suite::waiting::an_owner_with_few_unstored_turns_keeps_them`.

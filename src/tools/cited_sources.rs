@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::openai::citation::CitedSource;
+use protocol::openai::citation::CitedSource;
 
 /// Most sources of a conversation; later ones get no number.
 /// Tried by `cited_sources::a_conversation_has_only_so_many`.

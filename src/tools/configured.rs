@@ -12,8 +12,8 @@ use super::set::{FilterError, Globs, MAX_NAME_CHARS, ToolFilter, is_declarable, 
 use super::settings::{HttpToolSettings, Settings};
 use super::source::{FixedTools, Health, Source, SourceError};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
-use crate::net::reach;
-use crate::openai::tool::{CallKind, ToolDefinition};
+use net::reach;
+use protocol::openai::tool::{CallKind, ToolDefinition};
 
 /// Most names of declared functions of which the log says where they go. Requests choose the names; of others the log
 /// says nothing.

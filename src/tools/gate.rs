@@ -30,12 +30,12 @@ pub use self::permissions::TurnPermissions;
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool, ToolStatus};
-use crate::hooks::answer::ToolDecision;
-use crate::hooks::approver::Approver;
-use crate::hooks::client::{BeforeTool, join};
-use crate::hooks::{HookPoint, Hooks};
-use crate::redact::Redactor;
-use crate::rules::{Effect, RuleDecision, RuledCall};
+use policy::hooks::answer::ToolDecision;
+use policy::hooks::approver::Approver;
+use policy::hooks::client::{BeforeTool, join};
+use policy::hooks::{HookPoint, Hooks};
+use policy::redact::Redactor;
+use policy::rules::{Effect, RuleDecision, RuledCall};
 
 /// Admits calls. One gate serves all turns.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ pub struct Gate {
     decisions: Notify,
     counter: DecisionCounter,
     approver: Option<Approver>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "test-helpers"))]
     scripted: Option<tests::ScriptedGate>,
 }
 
@@ -264,7 +264,7 @@ impl Gate {
 
     /// Whether a call of a turn may have to wait for a person.
     pub fn may_wait(&self, permissions: &TurnPermissions) -> bool {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "test-helpers"))]
         if self.scripted.is_some() {
             return true;
         }
@@ -276,7 +276,7 @@ impl Gate {
     /// # Cancel safety
     /// Dropping the future withdraws the request.
     pub async fn admit(&self, request: GateRequest<'_>) -> Admission {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "test-helpers"))]
         if let Some(script) = &self.scripted {
             return script.admit(request).await.into();
         }
@@ -384,7 +384,7 @@ impl GateRequest<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "test-helpers"))]
 mod tests {
     use std::sync::Arc;
 
@@ -406,7 +406,7 @@ mod tests {
 
     impl Gate {
         /// A gate that decides as a test says, by the id of the call and its tool.
-        pub(crate) fn scripted<F>(
+        pub fn scripted<F>(
             decide: impl Fn(String, String) -> F + Send + Sync + 'static,
         ) -> Arc<Self>
         where

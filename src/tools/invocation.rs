@@ -11,9 +11,9 @@ use super::cited_sources::CitedSources;
 use super::gate::{Approvals, TurnPermissions};
 use super::incoming::IncomingResults;
 use super::python::EarlierCode;
-use crate::hooks::{HookRecord, HookedTurn};
-use crate::ids::{Owner, RequestId, RunId, SessionId, WorkspaceId};
-use crate::sandbox::WorkFile;
+use policy::hooks::{HookRecord, HookedTurn};
+use protocol::ids::{Owner, RequestId, RunId, SessionId, WorkspaceId};
+use sandbox::WorkFile;
 
 /// One call, ready to run.
 #[derive(Debug, Clone)]

@@ -55,8 +55,8 @@ use self::tool::ToolServer;
 use super::mcp_offer::McpOffer;
 use super::settings::mcp::{McpSettings, McpTransport};
 use super::source::{Health, Source, SourceError, Sources};
-use crate::net::{CaCertificates, ClientOptions};
-use crate::web::SetupError;
+use net::{CaCertificates, ClientOptions};
+use web::SetupError;
 
 /// The header by which a server that is a loopwright itself knows another one as its client.
 pub const CLIENT_HEADER: HeaderName = HeaderName::from_static("x-loopwright-client");

@@ -10,7 +10,7 @@ use url::Url;
 use super::SharedTool;
 use super::set::Globs;
 use super::source::Health;
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// What a server offers at the moment.
 #[derive(Debug, Clone)]

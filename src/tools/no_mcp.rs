@@ -12,8 +12,8 @@ use url::Url;
 use super::mcp_offer::{McpOffer, McpServerRequest};
 use super::settings::mcp::McpSettings;
 use super::source::Sources;
-use crate::ids::Owner;
-use crate::web::Outcomes;
+use protocol::ids::Owner;
+use web::Outcomes;
 
 pub use self::NoMcp as McpServers;
 pub use self::NoMcpError as McpSetupError;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::image_data::ImageData;
-use crate::openai::citation::CitedSource;
+use protocol::openai::citation::CitedSource;
 
 /// What a call brought back.
 #[derive(Debug, Clone, Default, PartialEq)]

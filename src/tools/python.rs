@@ -27,12 +27,12 @@ use super::requested::WantedFile;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
-use crate::ids::WorkspaceId;
-use crate::openai::tool::ToolDefinition;
-use crate::sandbox::settings::Network;
-use crate::sandbox::{InterpreterError, IsolationReport, Sandbox};
+use protocol::ids::WorkspaceId;
+use protocol::openai::tool::ToolDefinition;
+use sandbox::settings::Network;
+use sandbox::{InterpreterError, IsolationReport, Sandbox};
 
-pub use crate::sandbox::Stats;
+pub use sandbox::Stats;
 
 /// The tool that runs code.
 pub const EXECUTE_PYTHON: &str = "execute_python";

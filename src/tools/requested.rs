@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::web::{DomainFilter, Location};
+use web::{DomainFilter, Location};
 
 /// A built-in ability that a request can ask for without declaring a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub use self::filter::{FilterError, Globs, ToolFilter};
 use super::configured::Dispatch;
 use super::tool_search::{SearchableTools, TOOL_SEARCH, ToolSearch};
 use super::{SharedTool, ToolKind, ToolSource};
-use crate::openai::tool::ToolDefinition;
+use protocol::openai::tool::ToolDefinition;
 
 /// Longest name of a tool that model servers accept, in characters; a longer one is refused.
 /// Tried by `set::names_are_checked_where_the_server_takes_part`.

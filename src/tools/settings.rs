@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::{python, web};
-use crate::net::CaCertificates;
+use net::CaCertificates;
 
 /// The names of the tools of code execution.
 pub const CODE_TOOLS: [&str; 4] = [

@@ -24,8 +24,8 @@ use super::requested::{Availability, Capability, RequestedTools};
 use super::set::{ToolFilter, ToolSet, ToolSetBuilder, ToolSetError};
 use super::tool_search::{TOOL_SEARCH, ToolSearch};
 use super::web::{WEB_SEARCH, WebAccess};
-use crate::ids::{Owner, WorkspaceId};
-use crate::openai::tool::ToolDefinition;
+use protocol::ids::{Owner, WorkspaceId};
+use protocol::openai::tool::ToolDefinition;
 
 /// One source of server-side tools.
 #[derive(Debug, Clone)]

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{SharedTool, Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
-use crate::openai::tool::ToolDefinition;
-use crate::ranking::{Corpus, order};
+use protocol::openai::tool::ToolDefinition;
+use web::ranking::{Corpus, order};
 
 /// The name of the tool.
 pub const TOOL_SEARCH: &str = "tool_search";

@@ -1,7 +1,7 @@
 //! The web as tools: `web_search` and `read_page`.
 //!
 //! Owns what models are told: descriptions, and results in which every line that somebody else wrote is marked as a
-//! quotation. How pages are found, fetched and read is the business of [`crate::web`].
+//! quotation. How pages are found, fetched and read is the business of [`web`].
 
 mod arguments;
 mod describe;
@@ -20,10 +20,10 @@ use super::requested::WebOptions;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
-use crate::openai::tool::ToolDefinition;
-use crate::web::{PageContent, PageQuery, SearchQuery, SearchResults, Web, WebError};
+use protocol::openai::tool::ToolDefinition;
+use web::{PageContent, PageQuery, SearchQuery, SearchResults, Web, WebError};
 
-pub use crate::web::{DomainFilter, Location, Outcomes, WebStats};
+pub use web::{DomainFilter, Location, Outcomes, WebStats};
 
 /// The tool that searches.
 pub const WEB_SEARCH: &str = "web_search";

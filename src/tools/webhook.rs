@@ -3,7 +3,7 @@
 //! Defines the request of a call, its signature, the meaning of a response and the retries. The total time of a call is
 //! not bounded here: [`super::batch`] drops a call that takes too long, which closes its connection.
 
-pub(in crate::tools) mod parts;
+pub(crate) mod parts;
 mod refusal;
 mod request;
 mod response;
@@ -24,8 +24,8 @@ use self::request::PreparedCall;
 use self::retry::{AttemptError, RetryCondition, RetryDelays, WebhookError};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 use super::{Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
-use crate::net::{ClientOptions, HttpClient, SigningKey};
-use crate::openai::tool::ToolDefinition;
+use net::{ClientOptions, HttpClient, SigningKey};
+use protocol::openai::tool::ToolDefinition;
 
 pub use self::request::WebhookCall;
 pub use self::schema::WebhookResult;

@@ -10,13 +10,13 @@ mod call;
 
 use self::call::CallInPieces;
 use super::memory::MessageOrigin;
-use crate::ids::{CallIdStyle, shown};
-use crate::openai::ending::AnswerEnd;
-use crate::openai::event::{ModelEvent, ToolCallDelta};
-use crate::openai::fold::FoldedFields;
-use crate::openai::raw::quoted;
-use crate::openai::tool::ToolCall;
-use crate::openai::usage::{FinishReason, Usage};
+use protocol::ids::{CallIdStyle, shown};
+use protocol::openai::ending::AnswerEnd;
+use protocol::openai::event::{ModelEvent, ToolCallDelta};
+use protocol::openai::fold::FoldedFields;
+use protocol::openai::raw::quoted;
+use protocol::openai::tool::ToolCall;
+use protocol::openai::usage::{FinishReason, Usage};
 
 /// Most tool calls of one reply, as a model that makes more is broken. A reply with more is an error.
 /// Tried by `assemble::one_call_too_many_is_refused`.
@@ -280,7 +280,7 @@ mod tests {
 
     use super::call::ObjectScan;
     use super::*;
-    use crate::openai::tool::{CallKind, CallMembers};
+    use protocol::openai::tool::{CallKind, CallMembers};
 
     /// A piece written as index, id, name, arguments. `-` stands for a missing value; `=` before the arguments marks them as
     /// whole.

@@ -24,12 +24,12 @@ use super::AnswerId;
 use super::settings::Quirks;
 use super::text_calls::TextCalls;
 use super::think::ThinkSplitter;
-use crate::ids::shown;
-use crate::openai::ending::AnswerEnd;
-use crate::openai::event::{ModelEvent, ToolCallDelta};
-use crate::openai::raw::quoted;
-use crate::openai::surrogates::replace_lone_surrogates;
-use crate::openai::usage::Usage;
+use protocol::ids::shown;
+use protocol::openai::ending::AnswerEnd;
+use protocol::openai::event::{ModelEvent, ToolCallDelta};
+use protocol::openai::raw::quoted;
+use protocol::openai::surrogates::replace_lone_surrogates;
+use protocol::openai::usage::Usage;
 
 /// The field name of events for reasoning that is a part of the content.
 const PART_REASONING_FIELD: &str = "reasoning_content";

@@ -36,7 +36,7 @@ use super::{
     BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
     ModelStream, SHORT_WAIT, Upstream, UpstreamError,
 };
-use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody, cause_of};
+use net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody, cause_of};
 
 /// Path of chat requests below the base URL.
 const CHAT_PATH: &str = "/chat/completions";

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::Upstream;
 use super::settings::ServerKind;
-use crate::ids::shown;
+use protocol::ids::shown;
 
 /// Most facts that are remembered, as clients choose the names of models. Then all are forgotten.
 /// Tried by `learned::what_is_remembered_is_bounded`.

@@ -16,8 +16,8 @@ use super::refusal::refuses_key;
 use super::router::{Router, RouterEntry};
 use super::settings::{KeySource, ServerKind};
 use super::{Upstream, UpstreamError};
-use crate::ids::shown;
-use crate::net::{Backoff, cause_of};
+use net::{Backoff, cause_of};
+use protocol::ids::shown;
 
 /// The `user-agent` of the looks after the start.
 const AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"), " (look)");

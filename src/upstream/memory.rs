@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 
 use super::assemble::{AssembledCall, ModelReply};
 use super::settings::ServerKind;
-use crate::ids::CallIdStyle;
-use crate::openai::message::{FieldChange, Message, REASONING_FIELDS, Role};
-use crate::openai::raw::{RawObject, quoted};
-use crate::openai::tool::{CallMembers, ToolCall};
+use protocol::ids::CallIdStyle;
+use protocol::openai::message::{FieldChange, Message, REASONING_FIELDS, Role};
+use protocol::openai::raw::{RawObject, quoted};
+use protocol::openai::tool::{CallMembers, ToolCall};
 
 /// The member of a stored message that is for loopwright alone.
 const MEMBER: &str = "x_upstream";
@@ -215,8 +215,8 @@ fn text_parts(message: &Message) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openai::event::{ModelEvent, ToolCallDelta};
-    use crate::upstream::assemble::ReplyAssembler;
+    use crate::assemble::ReplyAssembler;
+    use protocol::openai::event::{ModelEvent, ToolCallDelta};
 
     fn with_origin(origin: &str, members: &str) -> Message {
         let calls = r#"[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}","strict":1},"extra":{"s":"x"}}]"#;

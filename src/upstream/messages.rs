@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 use self::blank::{is_blank, says_something, without_blank_parts};
 pub use self::instructions::with_instructions;
 use super::settings::{EmptyContent, Quirks, RoleOrder};
-use crate::openai::message::{FieldChange, Message, NO_OUTPUT, Role};
-use crate::openai::raw::{RawObject, push_entry, quoted};
+use protocol::openai::message::{FieldChange, Message, NO_OUTPUT, Role};
+use protocol::openai::raw::{RawObject, push_entry, quoted};
 
 /// The messages before the first model call of a turn, repaired.
 pub fn of_history(history: Vec<Message>, quirks: &Quirks) -> Vec<Message> {

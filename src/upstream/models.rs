@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::recognise::kind_of;
 use super::router::{Router, RouterEntry};
 use super::{ForwardBody, ForwardRequest, SHORT_WAIT, UpstreamError};
-use crate::openai::raw::{RawObject, push_entry, quoted};
+use protocol::openai::raw::{RawObject, push_entry, quoted};
 
 /// The path of the list below the base URL.
 pub(super) const MODELS_PATH: &str = "/models";

@@ -7,9 +7,9 @@ mod hint;
 use std::time::Duration;
 
 use super::UpstreamError;
-use crate::net::Backoff;
-use crate::openai::error::ReportedError;
 use ::http::{HeaderMap, StatusCode};
+use net::Backoff;
+use protocol::openai::error::ReportedError;
 
 /// Error codes of an exhausted account. Waiting does not help.
 const BILLING_WORDS: [&str; 3] = [

@@ -16,7 +16,7 @@ use super::retry::RetryPolicy;
 use super::settings::{
     EmptyContent, FinalCall, PoolSettings, Quirks, ReasoningField, ServerKind, Settings,
 };
-use crate::ids::CallIdStyle;
+use protocol::ids::CallIdStyle;
 
 /// An upstream and the models that it takes.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ pub use self::chosen::ChosenQuirks;
 pub use self::key::KeySource;
 pub use self::kinds::ServerKind;
 use super::retry::RetryPolicy;
-use crate::ids::CallIdStyle;
-pub use crate::net::CaCertificates;
+pub use net::CaCertificates;
+use protocol::ids::CallIdStyle;
 
 /// All upstreams and the retry policy.
 #[derive(Debug, Clone)]

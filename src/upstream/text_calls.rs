@@ -14,9 +14,9 @@ use std::sync::Arc;
 use self::families::{FAMILIES, Family};
 use self::forms::{Begin, JsonEnd, TextVerdict, begin_of_bare};
 use self::offered::Offered;
-use crate::openai::ending::AnswerEnd;
-use crate::openai::event::{ModelEvent, TextForm, ToolCallDelta};
-use crate::openai::usage::FinishReason;
+use protocol::openai::ending::AnswerEnd;
+use protocol::openai::event::{ModelEvent, TextForm, ToolCallDelta};
+use protocol::openai::usage::FinishReason;
 
 /// Most bytes of text that are held; longer text is no call.
 const MAX_HELD: usize = 1024 * 1024;

@@ -5,7 +5,7 @@
 //! the opening one. In code, or after an opening tag, it is a part of the answer.
 
 use super::settings::ThinkTags;
-use crate::openai::event::ModelEvent;
+use protocol::openai::event::ModelEvent;
 
 /// The opening and the closing tags, by the models that write them.
 const TAGS: [(&str, &str); 4] = [

@@ -2,7 +2,7 @@
 //!
 //! What waits is deep below, behind caches and the HTTP client, whose resolver is given a name only.
 
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 tokio::task_local! {
     static OWNER: Owner;

@@ -18,8 +18,8 @@ use self::protocol::ParserRequest;
 use super::outcome::error_chain;
 use super::settings::ExtractorSettings;
 use super::{Document, ExtractError, MAX_ANSWER, RawPage, acting};
-use crate::quota::FairSemaphore;
-use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
+use quota::FairSemaphore;
+use sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
 /// The first argument with which the binary runs as parser.
 pub const PAGE_PARSER: &str = "page-parser";

@@ -43,8 +43,8 @@ use self::robots::{Robots, RobotsResponse};
 use self::target::{Target, UrlPolicy};
 use super::settings::FetchSettings;
 use super::{DomainFilter, SetupError};
-use crate::net::{self, ClientOptions, UntrustedHosts};
-use crate::quota::FairSemaphore;
+use net::{self, ClientOptions, UntrustedHosts};
+use quota::FairSemaphore;
 
 /// How long an unused connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(15);

@@ -11,8 +11,8 @@ use url::Url;
 use super::SetupError;
 use super::fetch::{GuardedHosts, HostRefusal};
 use super::settings::FileUrlSettings;
-use crate::ids::Owner;
-use crate::net::{BodyError, CappedBody};
+use net::{BodyError, CappedBody};
+use protocol::ids::Owner;
 
 /// Downloads files from the hosts that the operator permits.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ pub(super) use self::exchange::{ProviderClient, ProviderError, ProviderProblem};
 use self::operators::QueryLimits;
 use super::settings::{ProviderKind, ProviderSettings};
 use super::{DomainFilter, Freshness, Location, SetupError};
-use crate::net::{CaCertificates, reach};
+use net::{CaCertificates, reach};
 
 /// What is searched for to try a provider out.
 const TRIED_QUERY: &str = "loopwright";

@@ -19,7 +19,7 @@ use super::provider::{
 use super::settings::Settings;
 use super::stats::{self, Outcomes, Tally};
 use super::{SetupError, WebError};
-use crate::net::CaCertificates;
+use net::CaCertificates;
 
 /// All configured providers and the cache of their answers; cheap to clone.
 #[derive(Debug, Clone)]

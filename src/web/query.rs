@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// One search.
 #[derive(Debug, Clone)]

@@ -23,8 +23,8 @@ use super::{
     Document, DomainFilter, Extractor, PageContent, PageQuery, SearchQuery, SearchResult,
     SearchResults, SetupError, WebError,
 };
-use crate::ids::Owner;
-use crate::sandbox::compute::ComputeError;
+use protocol::ids::Owner;
+use sandbox::compute::ComputeError;
 
 /// Search and pages; cheap to clone.
 #[derive(Debug, Clone)]

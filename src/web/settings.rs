@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::net::CaCertificates;
+use net::CaCertificates;
 
 /// All settings of search and pages.
 #[derive(Debug, Clone)]

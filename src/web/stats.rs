@@ -22,13 +22,14 @@ pub struct Outcomes {
 
 /// Counts outcomes.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     ok: AtomicU64,
     error: AtomicU64,
 }
 
 impl Tally {
-    pub(crate) fn count<T, E>(&self, outcome: &Result<T, E>) {
+    /// Counts an outcome.
+    pub fn count<T, E>(&self, outcome: &Result<T, E>) {
         let counter = match outcome {
             Ok(_) => &self.ok,
             Err(_) => &self.error,
@@ -36,7 +37,8 @@ impl Tally {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn outcomes(&self) -> Outcomes {
+    /// The counts.
+    pub fn outcomes(&self) -> Outcomes {
         Outcomes {
             ok: self.ok.load(Ordering::Relaxed),
             error: self.error.load(Ordering::Relaxed),

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::{InterpreterLimits, Settings};
-use loopwright::sandbox::{Cell, CellEnd, CellOutcome};
+use protocol::ids::WorkspaceId;
+use sandbox::settings::{InterpreterLimits, Settings};
+use sandbox::{Cell, CellEnd, CellOutcome};
 
 use crate::bait::SERVER;
 use crate::stage::{CELL_LIMIT, Stage, ignore, play, play_with, settings};

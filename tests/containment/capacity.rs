@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use loopwright::ids::{Owner, WorkspaceId};
-use loopwright::sandbox::settings::Settings;
-use loopwright::sandbox::{Cell, InterpreterError};
+use protocol::ids::{Owner, WorkspaceId};
+use sandbox::settings::Settings;
+use sandbox::{Cell, InterpreterError};
 
 use crate::bait::SERVER;
 use crate::stage::{CELL_LIMIT, Stage, ignore, play_with, processes, settings};

@@ -4,9 +4,9 @@ pub(crate) mod links;
 
 use std::time::{Duration, Instant};
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::InterpreterLimits;
-use loopwright::sandbox::{Cell, CellEnd, CellOutcome, ResourceLimit};
+use protocol::ids::WorkspaceId;
+use sandbox::settings::InterpreterLimits;
+use sandbox::{Cell, CellEnd, CellOutcome, ResourceLimit};
 
 use crate::stage::{CELL_LIMIT, Stage, ignore, play};
 use crate::world::World;

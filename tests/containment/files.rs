@@ -1,7 +1,7 @@
 //! 1 to 16: files and secrets.
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::InterpreterLimits;
+use protocol::ids::WorkspaceId;
+use sandbox::settings::InterpreterLimits;
 use serde_json::json;
 
 use crate::bait::canaries;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::InterpreterLimits;
-use loopwright::sandbox::{Cell, CellEnd, CellOutcome, OutputStream};
+use protocol::ids::WorkspaceId;
+use sandbox::settings::InterpreterLimits;
+use sandbox::{Cell, CellEnd, CellOutcome, OutputStream};
 use tokio::sync::Notify;
 
 use crate::stage::{self, CELL_LIMIT, Stage, ignore, play, processes};

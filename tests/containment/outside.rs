@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::{InterpreterLimits, Network, Settings};
+use protocol::ids::WorkspaceId;
+use sandbox::settings::{InterpreterLimits, Network, Settings};
 use serde_json::json;
 
 use crate::stage::{judge, play, play_with, processes, settings};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::InterpreterLimits;
-use loopwright::sandbox::{CellEnd, ResourceLimit};
+use protocol::ids::WorkspaceId;
+use sandbox::settings::InterpreterLimits;
+use sandbox::{CellEnd, ResourceLimit};
 
 use crate::stage::{Stage, play};
 use crate::world::World;
@@ -27,7 +27,7 @@ def image(call, mime, data):
 "#;
 
 /// Runs a forgery as a cell of its own workspace, whose next cell must be right whatever became of this one.
-async fn forge(stage: &Stage, code: &str) -> loopwright::sandbox::CellOutcome {
+async fn forge(stage: &Stage, code: &str) -> sandbox::CellOutcome {
     let workspace = WorkspaceId::fresh();
     stage.run(&workspace, FORGE).await;
     let outcome = stage.run_within(&workspace, code, FORGERY_LIMIT).await;

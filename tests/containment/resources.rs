@@ -7,9 +7,9 @@ pub(crate) mod time;
 
 use std::time::{Duration, Instant};
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::InterpreterLimits;
-use loopwright::sandbox::{CellEnd, CellOutcome, ResourceLimit};
+use protocol::ids::WorkspaceId;
+use sandbox::settings::InterpreterLimits;
+use sandbox::{CellEnd, CellOutcome, ResourceLimit};
 
 use crate::stage::{Stage, play};
 use crate::world::World;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
-use loopwright::sandbox::{Cell, CellEnd, CellOutcome, OutputStream, Sandbox};
+use protocol::ids::WorkspaceId;
+use sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
+use sandbox::{Cell, CellEnd, CellOutcome, OutputStream, Sandbox};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::InterpreterLimits;
-use loopwright::sandbox::{CellEnd, ResourceLimit};
+use protocol::ids::WorkspaceId;
+use sandbox::settings::InterpreterLimits;
+use sandbox::{CellEnd, ResourceLimit};
 
 use crate::resources::memory::{MEMORY_SLACK, Peak};
 use crate::resources::{MIB, limits};

@@ -1,8 +1,8 @@
 //! 77: what must keep working.
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::CellEnd;
-use loopwright::sandbox::settings::InterpreterLimits;
+use protocol::ids::WorkspaceId;
+use sandbox::CellEnd;
+use sandbox::settings::InterpreterLimits;
 
 use crate::stage::play;
 use crate::world::{self, World};

@@ -119,7 +119,7 @@ def known_series(binary):
             shown = read_series(answer.read().decode())
     fresh = read_series(SNAPSHOT.read_text())
     # What has no series before it is first needed.
-    documented = set(re.findall(r"`(loopwright_\w+)`", (ROOT / "src/manual/operations.md").read_text()))
+    documented = set(re.findall(r"`(loopwright_\w+)`", (ROOT / "src/server/commands/manual/operations.md").read_text()))
     return shown, fresh, documented
 
 
@@ -288,7 +288,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     arguments.add_argument("--binary", required=True, help="the built program")
     binary = os.path.realpath(arguments.parse_args().binary)
-    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     check_versions(version)
     check_compose(version)
     check_kubernetes(version)

@@ -462,7 +462,7 @@ async fn the_file_of_an_idle_server_alone_has_everything() {
 
 /// The blocks of commands of a section of the manual.
 fn commands(section: &str) -> Vec<String> {
-    let page = include_str!("../../src/manual/operations.md");
+    let page = include_str!("../../src/server/commands/manual/operations.md");
     let (_, rest) = page.split_once(&format!("\n## {section}\n")).unwrap();
     let section = rest.split("\n## ").next().unwrap();
     let blocks = section.split("```sh\n").skip(1);

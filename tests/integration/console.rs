@@ -34,7 +34,7 @@ fn folder() -> Vec<(String, Vec<u8>)> {
             }
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server/console");
     let mut files = Vec::new();
     collect(&root, &root, &mut files);
     files
@@ -82,7 +82,7 @@ async fn every_file_of_the_folder_is_served_as_it_is() {
         let answer = app.get(&path).await;
         assert_eq!(
             answer.status, 200,
-            "{path}: cargo does not see new files; run `touch src/http/console.rs` and build again"
+            "{path}: cargo does not see new files; run `touch src/server/http/console.rs` and build again"
         );
         assert!(answer.body == content, "{path}");
         assert_headers(&answer);

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
-use loopwright::sandbox::{
+use parking_lot::Mutex;
+use protocol::ids::WorkspaceId;
+use sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
+use sandbox::{
     Cell, CellEnd, CellOutcome, FileRange, OutputStream, ResourceLimit, Sandbox, WorkFile,
 };
-use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio_util::task::TaskTracker;
 

@@ -49,7 +49,7 @@ fn the_manual_prints_every_subject() {
         assert_eq!(page.status.code(), Some(0), "{subject}");
         let page_path = match subject {
             "changes" => "CHANGELOG.md".to_owned(),
-            _ => format!("src/manual/{subject}.md"),
+            _ => format!("src/server/commands/manual/{subject}.md"),
         };
         let path = format!("{}/{page_path}", env!("CARGO_MANIFEST_DIR"));
         assert_eq!(text(&page.stdout), std::fs::read_to_string(path).unwrap());

@@ -192,7 +192,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn the_document_has_every_code_of_the_error_module() {
-    let http = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
+    let http = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server/http");
     let mut files = sources(&http.join("error"));
     files.push(http.join("error.rs"));
     let mut codes = BTreeSet::new();

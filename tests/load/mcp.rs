@@ -16,20 +16,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use axum::{Json, Router, http::StatusCode, response::IntoResponse, routing::post};
 use futures_util::StreamExt;
-use loopwright::{
-    config::{Config, cli::ServeFlags},
-    hooks::HookRecord,
-    ids::{Owner, RequestId, RunId, WorkspaceId},
-    tools::{
-        CallContext, IncomingResults, SharedTool, ToolStatus,
-        batch::{BatchCall, BatchEvent, BatchLimits, run},
-        cited_sources::CitedSources,
-        gate::{Gate, TurnPermissions},
-        mcp::McpServers,
-        python::EarlierCode,
-        source::{Source, Sources},
-    },
-};
+use policy::hooks::HookRecord;
+use protocol::ids::{Owner, RequestId, RunId, WorkspaceId};
 use rmcp::{
     RoleClient, ServiceExt,
     model::CallToolRequestParams,
@@ -39,8 +27,18 @@ use rmcp::{
     },
 };
 use serde_json::{Map, Value, json};
+use server::config::{Config, cli::ServeFlags};
 use tokio::{process::Command, sync::oneshot};
 use tokio_util::task::TaskTracker;
+use tools::{
+    CallContext, IncomingResults, SharedTool, ToolStatus,
+    batch::{BatchCall, BatchEvent, BatchLimits, run},
+    cited_sources::CitedSources,
+    gate::{Gate, TurnPermissions},
+    mcp::McpServers,
+    python::EarlierCode,
+    source::{Source, Sources},
+};
 
 use crate::{figures::ratio, report::Report, tables};
 

@@ -14,13 +14,6 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use loopwright::web::{
-    DomainFilter, RawPage, SearchQuery, Web, extract,
-    fetch::Fetcher,
-    settings::{
-        ExtractorSettings, FetchSettings, ProviderKind, ProviderSettings, SearchSettings, Settings,
-    },
-};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -29,6 +22,13 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::task::TaskTracker;
+use web::{
+    DomainFilter, RawPage, SearchQuery, Web, extract,
+    fetch::Fetcher,
+    settings::{
+        ExtractorSettings, FetchSettings, ProviderKind, ProviderSettings, SearchSettings, Settings,
+    },
+};
 
 use crate::{figures::ratio, report::Report, tables};
 
@@ -116,7 +116,7 @@ impl WebBench<'_> {
                 domains: domains.clone(),
                 location: None,
                 budget: BUDGET,
-                owner: loopwright::ids::Owner::everybody(),
+                owner: protocol::ids::Owner::everybody(),
             };
             let began = Instant::now();
             let findings = web.search(&query).await?;
@@ -188,7 +188,7 @@ impl WebBench<'_> {
                 memory: 512 << 20,
             },
             embeddings: None,
-            certificates: loopwright::upstream::settings::CaCertificates::default(),
+            certificates: upstream::settings::CaCertificates::default(),
         })
     }
 }

@@ -166,7 +166,7 @@ def main(binary):
                 expect(tools, '"web_search"', '"read_page"')
         for command in re.findall(r"^\| `(loopwright (?:openapi|check-config))` \|", text, re.MULTILINE):
             place.run(f"LOOPWRIGHT_UPSTREAM=http://localhost:8000/v1 {command}")
-        for subject in re.findall(r"\(src/manual/([a-z]+)\.md\)", text):
+        for subject in re.findall(r"\(src/server/commands/manual/([a-z]+)\.md\)", text):
             expect(place.run(f"loopwright manual {subject}"), "# ")
     print("the steps of the README work as they stand")
 

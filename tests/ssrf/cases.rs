@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use loopwright::web::settings::FetchSettings;
+use web::settings::FetchSettings;
 
 use crate::canary::redirect;
 use crate::{Attack, CONTROL, Stage, settings};

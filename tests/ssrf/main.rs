@@ -21,9 +21,9 @@ mod world;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use loopwright::web::DomainFilter;
-use loopwright::web::fetch::{Fetched, Fetcher};
-use loopwright::web::settings::FetchSettings;
+use web::DomainFilter;
+use web::fetch::{Fetched, Fetcher};
+use web::settings::FetchSettings;
 
 use crate::canary::{Canary, Contact};
 use crate::names::Asked;

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use loopwright::web::{Document, RawPage, extract};
 use serde::Deserialize;
+use web::{Document, RawPage, extract};
 
 /// What is expected of a page, beside its main text.
 #[derive(Debug, Deserialize)]

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use loopwright::web::settings::ExtractorSettings;
-use loopwright::web::{Document, DocumentKind, ExtractError, Extractor, RawPage, extract};
 use tokio_util::task::TaskTracker;
+use web::settings::ExtractorSettings;
+use web::{Document, DocumentKind, ExtractError, Extractor, RawPage, extract};
 
 const MEMORY: u64 = 512 * 1024 * 1024;
 /// What the filter of system calls answers; everything else would answer otherwise.

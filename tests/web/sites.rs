@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use loopwright::web::{RawPage, extract};
+use web::{RawPage, extract};
 
 /// What is wrong with the Markdown of a page.
 fn faults(file: &str) -> Vec<String> {

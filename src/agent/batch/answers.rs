@@ -12,11 +12,11 @@ use super::super::policy::repeat::ResultDigest;
 use super::Batch;
 use super::kept::KeptParts;
 use super::report::{add_note, count_call, fill_blank, unseen};
-use crate::tools::ToolOutput;
-use crate::tools::batch::ToolResult;
-use crate::tools::cap::cap_result;
-use crate::tools::gate::CallRefusal;
-use crate::tools::repair;
+use tools::ToolOutput;
+use tools::batch::ToolResult;
+use tools::cap::cap_result;
+use tools::gate::CallRefusal;
+use tools::repair;
 
 impl Batch {
     /// Cancels the calls whose tools were called. The others stay as they are.

@@ -11,10 +11,10 @@ use super::super::parked::TurnState;
 use super::super::turn::TurnRequest;
 use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
-use crate::hooks::HookRecord;
-use crate::ids::{RunId, SessionId};
-use crate::tools::batch::BatchLimits;
-use crate::tools::{CallContext, IncomingResults};
+use policy::hooks::HookRecord;
+use protocol::ids::{RunId, SessionId};
+use tools::batch::BatchLimits;
+use tools::{CallContext, IncomingResults};
 
 /// How far a batch has come before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use super::super::event::{Notice, ProducedFile};
 use super::super::images::StoredPart;
 use super::super::unix_seconds;
 use super::BatchContext;
-use crate::ids::FileId;
-use crate::parted::BinaryContent;
 use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
-use crate::tools::ToolFile;
+use blobs::parted::BinaryContent;
+use protocol::ids::FileId;
+use tools::ToolFile;
 
 /// Largest file that an answer carries inline, in bytes; a larger one is only stored.
 const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;

@@ -11,8 +11,8 @@ use super::super::images::{ShownImage, StoredPart, frames_shown};
 use super::super::policy::repeat::ResultDigest;
 use super::report::add_note;
 use super::{Batch, BatchContext};
-use crate::tools::cap::cap_result;
-use crate::tools::{ToolFile, ToolImage, ToolOutput};
+use tools::cap::cap_result;
+use tools::{ToolFile, ToolImage, ToolOutput};
 
 /// Longest time for which the files of a result are stored once the turn is aborted. Those that are not stored then are
 /// left out.

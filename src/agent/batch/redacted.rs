@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use super::super::event::AgentEvent;
 use super::Batch;
 use super::report::calling_without_arguments;
-use crate::openai::citation::CitedSource;
-use crate::polling::{LONG_BYTES, block_in_place_if};
-use crate::redact::{LiveRedactor, Redactor};
-use crate::tools::{CodeDetail, ToolDetail, ToolOutput, ToolProgress, WebDetail};
+use net::polling::{LONG_BYTES, block_in_place_if};
+use policy::redact::{LiveRedactor, Redactor};
+use protocol::openai::citation::CitedSource;
+use tools::{CodeDetail, ToolDetail, ToolOutput, ToolProgress, WebDetail};
 
 /// Hides secrets in what the calls of a batch bring.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ fn hide_in(redactor: &Redactor, text: &mut String) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::{ToolFile, ToolNotice};
+    use tools::{ToolFile, ToolNotice};
 
     const SECRET: &str = "a-secret-of-the-server";
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::super::call::Call;
 use super::super::event::Calling;
 use super::BatchContext;
-use crate::ids::shown;
 use crate::metrics::ToolLabel;
-use crate::openai::message::NO_OUTPUT;
-use crate::tools::source::Sources;
-use crate::tools::{ToolDetail, ToolStatus};
+use protocol::ids::shown;
+use protocol::openai::message::NO_OUTPUT;
+use tools::source::Sources;
+use tools::{ToolDetail, ToolStatus};
 
 /// Stands for the text of a result that has images only.
 const NO_TEXT: &str = "(no text, but images)";

@@ -5,12 +5,12 @@ use serde_json::{Map, Value};
 use super::super::policy::repeat::CallSignature;
 use super::super::policy::{CallDecision, CallFacts};
 use super::{Call, CallEffect};
-use crate::ids::shown;
-use crate::openai::tool::{CallKind, ToolCall};
-use crate::tools::ToolPolicy;
-use crate::tools::gate::{CallRefusal, Gate};
-use crate::tools::repair::{Repair, Repaired, match_name};
-use crate::tools::set::{Lookup, ToolSet};
+use protocol::ids::shown;
+use protocol::openai::tool::{CallKind, ToolCall};
+use tools::ToolPolicy;
+use tools::gate::{CallRefusal, Gate};
+use tools::repair::{Repair, Repaired, match_name};
+use tools::set::{Lookup, ToolSet};
 
 /// Threshold of bytes of the arguments of calls above which their validation may take long.
 pub(in super::super) const LARGE_ARGUMENTS: usize = 32 * 1024;

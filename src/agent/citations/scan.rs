@@ -1,7 +1,7 @@
 //! Finds the marks of sources in a text that arrives in pieces. Marks in code are none: brackets have another meaning
 //! there.
 
-use crate::openai::citation::{MarkScan, scan_mark};
+use protocol::openai::citation::{MarkScan, scan_mark};
 
 /// Most bytes that are looked at for the end of a piece of code or of a line that begins a block of code. It bounds the
 /// text that is held back until that is known.

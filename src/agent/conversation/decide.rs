@@ -3,10 +3,10 @@
 use super::super::AgentError;
 use super::super::approvals::audit;
 use super::super::turn::{GivenDecision, TurnRequest};
-use crate::ids::{ApprovalId, Owner, SessionId};
 use crate::session::{
     ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Sessions, StoreError,
 };
+use protocol::ids::{ApprovalId, Owner, SessionId};
 
 /// Makes the decisions of a request about calls of its session. None of them is made if one cannot be: an approval is
 /// unknown, or was decided the other way. One that is decided in this way already stays so.

@@ -6,13 +6,13 @@ use super::super::parked::ParkedTurn;
 use super::super::transcript::text_answer;
 use super::super::turn::TurnRequest;
 use super::is_long;
-use crate::openai::citation::CitedSource;
-use crate::openai::message::{Message, Role};
-use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::session::merge::MergePlan;
 use crate::session::{
     Change, SessionMode, StoredMessage, StoredSession, interrupted_results, merge,
 };
+use net::polling::{LONG_BYTES, block_in_place_if};
+use protocol::openai::citation::CitedSource;
+use protocol::openai::message::{Message, Role};
 
 /// How a request goes on with the turn which the session keeps: its new messages follow the batch of that turn. `None` if the conversation goes on
 /// without that turn. A request that adds nothing goes on with it. One with new messages does so once a person has decided

@@ -15,12 +15,12 @@ use super::super::turn::TurnRequest;
 use super::decide::{decide, no_position, nothing_waits};
 use super::join::{going_on, join, open_results, planned, sources, take_parked, without_told};
 use super::{Conversation, RunSession, delete_fork};
-use crate::ids::{FileId, Owner, RunId, SessionId};
-use crate::openai::citation::CitedSource;
-use crate::openai::message::{Message, Role};
 use crate::session::{
     Change, IdOrigin, Lease, Sessions, StoredMessage, StoredSession, WaitingTurn, merge,
 };
+use protocol::ids::{FileId, Owner, RunId, SessionId};
+use protocol::openai::citation::CitedSource;
+use protocol::openai::message::{Message, Role};
 
 /// What conversations are opened with.
 #[derive(Debug, Clone, Copy)]

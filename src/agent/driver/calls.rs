@@ -12,11 +12,11 @@ use super::super::stop::StopReason;
 use super::super::transcript;
 use super::super::turn_bytes::TurnBytes;
 use super::{FollowUp, Phase, Run};
-use crate::openai::message::Message;
-use crate::openai::tool::ToolCall;
 use crate::session::{StoredMessage, TurnChange};
-use crate::tools::gate::CallRefusal;
-use crate::upstream::assemble::ModelReply;
+use protocol::openai::message::Message;
+use protocol::openai::tool::ToolCall;
+use tools::gate::CallRefusal;
+use upstream::assemble::ModelReply;
 
 impl Run {
     /// Starts the batch of a reply.

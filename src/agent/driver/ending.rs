@@ -13,13 +13,13 @@ use super::super::stop::{StopReason, TurnEnd};
 use super::super::traced::{TracedEnd, end_turn};
 use super::super::transcript;
 use super::{Phase, Run};
-use crate::ids::shown;
 use crate::metrics::ModelUse;
-use crate::openai::message::Message;
-use crate::openai::tool::ToolCall;
-use crate::openai::usage::{FinishReason, Usage};
 use crate::session::{StoredMessage, View};
-use crate::upstream::assemble::ModelReply;
+use protocol::ids::shown;
+use protocol::openai::message::Message;
+use protocol::openai::tool::ToolCall;
+use protocol::openai::usage::{FinishReason, Usage};
+use upstream::assemble::ModelReply;
 
 impl Drop for Run {
     fn drop(&mut self) {

@@ -11,11 +11,11 @@ use super::super::hooked_prompt::HookedPrompt;
 use super::super::stop::StopReason;
 use super::super::transcript;
 use super::{Phase, Run};
-use crate::hooks::{HookPoint, HookedTurn};
-use crate::openai::message::{Message, Role};
-use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::session::StoredMessage;
-use crate::upstream::assemble::ModelReply;
+use net::polling::{LONG_BYTES, block_in_place_if};
+use policy::hooks::{HookPoint, HookedTurn};
+use protocol::openai::message::{Message, Role};
+use upstream::assemble::ModelReply;
 
 /// Most times that hooks send the model back in one turn. After them they are not asked any more, and its next answer is the
 /// last.

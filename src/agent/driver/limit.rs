@@ -9,7 +9,7 @@ use super::super::token_estimate::estimate_tokens;
 use super::super::transcript;
 use super::{Phase, Run};
 use crate::session::StoredMessage;
-use crate::upstream::assemble::ModelReply;
+use upstream::assemble::ModelReply;
 
 impl Run {
     /// Adds a notice if the reason is a limit.

@@ -15,10 +15,10 @@ use super::super::parked::ParkedTurn;
 use super::super::said::{Figures, Said};
 use super::super::stop::StopReason;
 use super::{Phase, Run};
-use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::session::ApprovalQuestion;
-use crate::tools::batch::StartPermission;
-use crate::tools::tool_search::TOOL_SEARCH;
+use net::polling::{LONG_BYTES, block_in_place_if};
+use tools::batch::StartPermission;
+use tools::tool_search::TOOL_SEARCH;
 
 impl Run {
     /// Takes a turn on that was kept with the session. What is permitted now may be less than when it began. The answer is that

@@ -12,14 +12,14 @@ use super::super::token_estimate::estimate_input;
 use super::super::traced::ModelSpan;
 use super::super::{AgentError, InputTokens};
 use super::{Aborted, Phase, Run};
-use crate::openai::tool::ToolCall;
-use crate::openai::usage::FinishReason;
-use crate::polling::block_in_place_if;
-use crate::upstream::assemble::ModelReply;
-use crate::upstream::learned::LearnedQuirk;
-use crate::upstream::retry::is_too_long;
-use crate::upstream::settings::FinalCall;
-use crate::upstream::{ModelCall, Upstream};
+use net::polling::block_in_place_if;
+use protocol::openai::tool::ToolCall;
+use protocol::openai::usage::FinishReason;
+use upstream::assemble::ModelReply;
+use upstream::learned::LearnedQuirk;
+use upstream::retry::is_too_long;
+use upstream::settings::FinalCall;
+use upstream::{ModelCall, Upstream};
 
 /// Threshold of calls in an answer above which their validation may take long.
 const MANY_CALLS: usize = 8;

@@ -22,15 +22,15 @@ use super::super::turn_env::TurnEnv;
 use super::super::unstored::UnstoredQuestions;
 use super::super::{AgentError, AgentParts};
 use super::{FollowUp, Phase, Run};
-use crate::hooks::HookRecord;
-use crate::ids::FileId;
-use crate::openai::message::Message;
-use crate::openai::usage::FinishReason;
-use crate::polling::block_in_place_if;
 use crate::session::repair::repair;
-use crate::tools::gate::TurnPermissions;
-use crate::tools::tool_search::TOOL_SEARCH;
-use crate::upstream::messages;
+use net::polling::block_in_place_if;
+use policy::hooks::HookRecord;
+use protocol::ids::FileId;
+use protocol::openai::message::Message;
+use protocol::openai::usage::FinishReason;
+use tools::gate::TurnPermissions;
+use tools::tool_search::TOOL_SEARCH;
+use upstream::messages;
 
 impl Run {
     /// Opens the conversation and prepares the first model call.

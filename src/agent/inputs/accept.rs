@@ -12,11 +12,11 @@ use super::error::{
 };
 use super::part::{FilePart, RemoteFile, with_parts};
 use super::{InputFiles, decode, parts_of, read_part};
-use crate::openai::message::Message;
-use crate::polling::{LONG_BYTES, block_in_place_if};
 use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
-use crate::tools::requested::Capability;
-use crate::web::DownloadBudget;
+use net::polling::{LONG_BYTES, block_in_place_if};
+use protocol::openai::message::Message;
+use tools::requested::Capability;
+use web::DownloadBudget;
 
 /// The content of a file that a request holds or names by its URL.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! A position holds no path of a wire format. A dialect renders the path.
 
-use crate::ids::FileId;
+use protocol::ids::FileId;
 
 /// An input file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum FilePosition {
         member: FileMember,
     },
     /// In a field besides the messages, as the request's decoder names it in
-    /// [`NamedFile::param`](crate::agent::turn::NamedFile::param).
+    /// [`NamedFile::param`](crate::turn::NamedFile::param).
     Field(String),
 }
 

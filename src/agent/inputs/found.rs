@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::blobs::Blob;
 use crate::session::files::FileDraft;
-use crate::tools::WorkFile;
+use blobs::Blob;
+use tools::WorkFile;
 
 /// One input file.
 #[derive(Debug, Clone)]

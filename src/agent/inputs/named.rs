@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::super::contents::named_in;
-use crate::ids::{Owner, SessionId};
 use crate::session::StoredMessage;
 use crate::session::files::{FileError, FileStore};
+use protocol::ids::{Owner, SessionId};
 
 /// Most files of an import's messages that are attached; others are left out.
 const MAX_NAMED_FILES: usize = 1000;

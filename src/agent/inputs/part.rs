@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
 use super::error::PartForm;
-use crate::ids::FileId;
-use crate::openai::message::{FieldChange, Message, Role};
-use crate::openai::raw::RawObject;
+use protocol::ids::FileId;
+use protocol::openai::message::{FieldChange, Message, Role};
+use protocol::openai::raw::RawObject;
 
 /// The file of a content part.
 #[derive(Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blobs::Blob;
+    use blobs::Blob;
 
     #[test]
     fn a_location_part_says_where_a_file_is_and_how_large() {

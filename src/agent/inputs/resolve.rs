@@ -9,10 +9,10 @@ use super::found::{FoundFiles, InputFile};
 use super::part::{FilePart, InlineFile, with_parts};
 use super::placeholder::{location_part, missing_part};
 use super::{InputFiles, Inputs, decode, parts_of, read_part};
-use crate::ids::FileId;
-use crate::openai::message::Message;
 use crate::session::files::{FileError, Purpose, StoredFile, name};
-use crate::tools::python::{EXECUTE_PYTHON, EarlierCode, NAMES};
+use protocol::ids::FileId;
+use protocol::openai::message::Message;
+use tools::python::{EXECUTE_PYTHON, EarlierCode, NAMES};
 
 /// Most files made by code that a new interpreter gets; of more, the last ones.
 const MAX_PRODUCED: usize = 200;

@@ -6,7 +6,7 @@ use super::super::options::TurnLimits;
 use super::super::policy::TurnRules;
 use super::super::policy::repeat::{AnsweredCall, CallSignature, ResultDigest};
 use super::*;
-use crate::tools::ToolOutput;
+use tools::ToolOutput;
 
 fn machine(change: impl FnOnce(&mut TurnRules)) -> Machine {
     let mut rules = TurnRules {

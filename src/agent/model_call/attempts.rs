@@ -10,11 +10,11 @@ use super::super::turn::TurnRequest;
 use super::refusal::refused_addition;
 use super::{ActiveModelCall, ModelCallContext, ModelCallStep};
 use crate::metrics::{Metrics, ModelOutcome};
-use crate::openai::fold::FoldedFields;
-use crate::upstream::assemble::ReplyAssembler;
-use crate::upstream::fail_over::FailOver;
-use crate::upstream::learned::LearnedQuirk;
-use crate::upstream::{ModelCall, UpstreamError};
+use protocol::openai::fold::FoldedFields;
+use upstream::assemble::ReplyAssembler;
+use upstream::fail_over::FailOver;
+use upstream::learned::LearnedQuirk;
+use upstream::{ModelCall, UpstreamError};
 
 impl ActiveModelCall {
     /// Makes the call. Resolves when an upstream has answered it with a success status. Also returns a notice for each retry.

@@ -3,9 +3,9 @@
 use http::StatusCode;
 
 use super::super::machine::Offer;
-use crate::upstream::learned::LearnedQuirk;
-use crate::upstream::settings::{FinalCall, Quirks};
-use crate::upstream::{ModelCall, UpstreamError};
+use upstream::learned::LearnedQuirk;
+use upstream::settings::{FinalCall, Quirks};
+use upstream::{ModelCall, UpstreamError};
 
 /// What an upstream with these quirks may have refused of the fields that the client has not sent.
 pub(super) fn refused_addition(

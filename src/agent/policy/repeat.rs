@@ -10,8 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::polling::{LONG_BYTES, block_in_place_if};
-use crate::tools::ToolOutput;
+use net::polling::{LONG_BYTES, block_in_place_if};
+use tools::ToolOutput;
 
 /// Number of the answered calls that the guard looks at.
 const WINDOW: usize = 8;
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn images_and_files_are_part_of_a_result() {
-        let image = |byte: u8| crate::tools::ToolImage {
+        let image = |byte: u8| tools::ToolImage {
             mime_type: "image/png".into(),
             content: vec![byte].into(),
         };
@@ -344,7 +344,7 @@ mod tests {
             let mut content = vec![0; 1 << 20];
             content[at] = 1;
             let content = content.into();
-            let image = crate::tools::ToolImage {
+            let image = tools::ToolImage {
                 content,
                 ..image(0)
             };

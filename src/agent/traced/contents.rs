@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::hooked_prompt::HookedPrompt;
-use crate::openai::message::Message;
-use crate::polling::{LONG_BYTES, block_in_place_if};
-use crate::redact::Redactor;
-use crate::upstream::Transcript;
-use crate::upstream::assemble::ModelReply;
+use net::polling::{LONG_BYTES, block_in_place_if};
+use policy::redact::Redactor;
+use protocol::openai::message::Message;
+use upstream::Transcript;
+use upstream::assemble::ModelReply;
 
 /// Most bytes of the texts of one attribute: of messages, arguments or a result. The rest is left out, of messages the oldest.
 /// Tried by `traces::contents::long_contents_are_cut`.

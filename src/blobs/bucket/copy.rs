@@ -9,16 +9,16 @@ use tokio::time::timeout;
 
 use super::failure::late;
 use super::{BucketObject, STALL_LIMIT};
-use crate::blobs::directory::private;
-use crate::blobs::{LocalBlob, NAME_BYTES};
-use crate::ids::random_hex;
+use crate::directory::private;
+use crate::{LocalBlob, NAME_BYTES};
+use protocol::ids::random_hex;
 
 /// Least rate at which a blob is copied to the disk, in bytes per second. A slower copy is an error.
 const MIN_COPY_RATE: u64 = 1024 * 1024;
 
 impl BucketObject {
     /// Copies the object to a local file.
-    pub(in crate::blobs) async fn copy(&self, length: u64) -> io::Result<LocalBlob> {
+    pub(crate) async fn copy(&self, length: u64) -> io::Result<LocalBlob> {
         let limit = STALL_LIMIT.saturating_add(Duration::from_secs(length / MIN_COPY_RATE));
         let path = self.bucket.0.local.join(random_hex::<NAME_BYTES>());
         let copy = LocalBlob {

@@ -18,7 +18,7 @@ const FULL_FRAME: usize = 16 * 1024;
 const JOINED_FRAME: usize = 4 * 1024;
 
 /// The body of a response. Reading it drives the connection, which goes back to the pool at the end of the body.
-pub(in crate::net) struct DirectBody {
+pub(crate) struct DirectBody {
     incoming: Incoming,
     connection: Option<DrivenConnection>,
     origin: Authority,

@@ -11,7 +11,7 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::net::RequestBody;
+use crate::RequestBody;
 use crate::polling::Repolling;
 
 type ClientConnection = Connection<TokioIo<TcpStream>, RequestBody>;

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::{READY, confine};
-use crate::sandbox::launcher::{AtStep, StepError, StepResult, raw};
+use crate::launcher::{AtStep, StepError, StepResult, raw};
 
 /// Size of the stack for recursive parsers, in bytes; only used pages count.
 const STACK: usize = 32 * 1024 * 1024;

@@ -9,7 +9,7 @@ use landlock::{
 use rustix::process::{DumpableBehavior, Resource, Rlimit, setrlimit};
 
 use super::filter;
-use crate::sandbox::launcher::{AtStep, StepResult, identity, raw};
+use crate::launcher::{AtStep, StepResult, identity, raw};
 
 /// Most descriptors: the standard ones, and a copy of the socket for each of the two threads. No other can be opened.
 /// Tried by `hostile::a_confined_process_can_only_compute`.

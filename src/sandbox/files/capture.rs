@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::confined::FileMeta;
 use super::{FileCapture, Refusal, Snapshot, WorkDir};
-use crate::sandbox::CapturedFile;
-use crate::sandbox::settings::InterpreterLimits;
+use crate::CapturedFile;
+use crate::settings::InterpreterLimits;
 
 /// Most files that notices name; one more notice counts the others.
 /// Tried by `capture::floods_and_names_are_bounded`.
@@ -205,5 +205,5 @@ pub(super) fn read(file: File, size: u64, max: u64) -> io::Result<(Bytes, bool)>
 
 /// A file name for use in a notice.
 fn shown(name: &str) -> String {
-    crate::sandbox::output::clean(name, super::MAX_PLACED_NAME).replace('\n', " ")
+    crate::output::clean(name, super::MAX_PLACED_NAME).replace('\n', " ")
 }

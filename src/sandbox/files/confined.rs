@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use crate::sandbox::remove::LISTING_BUFFER;
+use crate::remove::LISTING_BUFFER;
 
 /// Longest path that is opened, in bytes, which is the kernel's limit. A longer one is refused.
 const MAX_PATH: usize = 4095;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits, WalkStep};
 use super::{COUNTED, SaveCounts, WorkDir, own};
-use crate::sandbox::settings::InterpreterLimits;
+use crate::settings::InterpreterLimits;
 
 /// Directories that are recreated when needed.
 const REMADE: [&[u8]; 2] = [b"__pycache__", b".ipynb_checkpoints"];

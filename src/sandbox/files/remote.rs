@@ -18,10 +18,10 @@ use super::{
     FileCapture, LISTED, Listed, MAX_NUMBER, Refusal, Snapshot, Stamp, listed, numbered, placeable,
     relative,
 };
-use crate::sandbox::process::relayed::RelayedProcess;
-use crate::sandbox::relay_protocol::{FileErrorKind, FileReply, FileRequest, MAX_CONTENT};
-use crate::sandbox::settings::InterpreterLimits;
-use crate::sandbox::{FileContent, FileRange, InterpreterError, WorkingFile};
+use crate::process::relayed::RelayedProcess;
+use crate::relay_protocol::{FileErrorKind, FileReply, FileRequest, MAX_CONTENT};
+use crate::settings::InterpreterLimits;
+use crate::{FileContent, FileRange, InterpreterError, WorkingFile};
 
 /// A working directory behind a relay.
 pub(crate) struct RemoteDir<'r> {

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::confined::PathResolution;
 use super::*;
-use crate::sandbox::settings::InterpreterLimits;
+use crate::settings::InterpreterLimits;
 
 const RESOLUTIONS: [PathResolution; 2] = [PathResolution::Kernel, PathResolution::Components];
 

@@ -23,7 +23,7 @@ use seccompiler::{
 
 use super::spec::{Isolation, Spec};
 use super::{AtStep, StepResult};
-use crate::sandbox::settings::Network;
+use crate::settings::Network;
 
 /// Rules by system call; an empty list matches every use of the call.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;

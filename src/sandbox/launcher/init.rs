@@ -24,7 +24,7 @@ use super::spec::{CONTROL_FD, INNER_ID, Isolation, LauncherCommand, LauncherMess
 use super::{
     AtStep, Descriptors, StepError, StepResult, filter, identity, limits, report_failure, rules,
 };
-use crate::sandbox::monitor;
+use crate::monitor;
 
 /// Most rounds of killing. Each ends one generation, and the number of processes is limited. Processes that are left
 /// after them are given up.

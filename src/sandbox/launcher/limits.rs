@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::CpuSet;
 
 use super::{AtStep, StepResult};
-use crate::sandbox::settings::InterpreterLimits;
+use crate::settings::InterpreterLimits;
 
 /// Number that lowers the priority below that of the server and other programs of the machine.
 const NICE: i32 = 10;

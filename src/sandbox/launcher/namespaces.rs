@@ -11,7 +11,7 @@ use super::raw::{self, Forked};
 use super::server_socket::ServerSocket;
 use super::spec::{INNER_ID, Isolation, Spec};
 use super::{AtStep, StepError, StepResult, identity, report_failure};
-use crate::sandbox::settings::Network;
+use crate::settings::Network;
 
 /// Enters new namespaces; the next child is the first process in them.
 pub(super) fn enter(spec: &Spec) -> StepResult<()> {

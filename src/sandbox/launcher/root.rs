@@ -18,7 +18,7 @@ use rustix::mount::{
 
 use super::spec::{DATA, Spec};
 use super::{AtStep, StepResult, raw};
-use crate::sandbox::settings::Network;
+use crate::settings::Network;
 
 /// Where the new root is assembled. It hides what is below it, which has been cloned before.
 const STAGE: &str = "/tmp";

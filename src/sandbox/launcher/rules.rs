@@ -10,7 +10,7 @@ use landlock::{
 
 use super::spec::{DATA, Spec};
 use super::{AtStep, StepError, StepResult};
-use crate::sandbox::settings::Network;
+use crate::settings::Network;
 
 /// Files that programs read besides their own trees, if they see the host's files.
 #[rustfmt::skip]

@@ -12,9 +12,9 @@ use super::spec::LauncherMessage;
 
 /// Longest message accepted, in bytes; a launch specification contains the text of the worker program. A longer one is
 /// an error.
-pub(in crate::sandbox) const MAX_MESSAGE: usize = 1024 * 1024;
+pub(crate) const MAX_MESSAGE: usize = 1024 * 1024;
 /// Most descriptors with one message; sending more fails, and others that arrive are closed.
-pub(in crate::sandbox) const MAX_DESCRIPTORS: usize = 8;
+pub(crate) const MAX_DESCRIPTORS: usize = 8;
 
 /// The socket to the server.
 #[derive(Debug)]

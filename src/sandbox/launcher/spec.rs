@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::settings::{InterpreterLimits, Network};
+use crate::settings::{InterpreterLimits, Network};
 
 /// The isolation of one interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ const MAX_DESCRIPTORS: usize = 32 * 1024;
 /// measurement fails.
 const MAX_MAPS: u64 = 8 * 1024 * 1024;
 /// Unit of `st_blocks`, in bytes.
-pub(in crate::sandbox) const BLOCK: u64 = 512;
+pub(crate) const BLOCK: u64 = 512;
 
 /// How descriptors of other processes are read.
 #[derive(Debug)]
@@ -218,8 +218,8 @@ impl Drop for ThreadUser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::monitor::tests::Python;
-    use crate::sandbox::monitor::tree;
+    use crate::monitor::tests::Python;
+    use crate::monitor::tree;
 
     const MIB: u64 = 1024 * 1024;
 

@@ -86,8 +86,8 @@ fn owner(line: &str) -> Option<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::monitor::tests::Python;
-    use crate::sandbox::monitor::tree;
+    use crate::monitor::tests::Python;
+    use crate::monitor::tree;
 
     #[test]
     fn the_owner_of_a_lock_is_found() {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::sandbox::SandboxError;
+use crate::SandboxError;
 
 /// Holds a file for each claimed user id. Only root can make files in `/run`, so nobody else can take the ids away.
 const SHARED: &str = "/run/loopwright-uids";

@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::workspace::{Restart, Slot};
 use super::{PermittedWorker, PlacedWorker, Pool};
-use crate::ids::WorkspaceId;
+use protocol::ids::WorkspaceId;
 
 /// Pause between checks of idle interpreters.
 const REST_INTERVAL: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::error::Error;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{PlacedWorker, Pool};
-use crate::sandbox::{Cell, START_LIMIT};
+use crate::{Cell, START_LIMIT};
 
 /// Builds the list and copies it to the working directory.
 const LISTING: &str = r#"

@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
 use self::index::Index;
-use crate::ids::{Owner, WorkspaceId};
-use crate::sandbox::monitor::descriptors::BLOCK;
-use crate::sandbox::settings::InterpreterLimits;
-use crate::sandbox::worker::Worker;
+use crate::monitor::descriptors::BLOCK;
+use crate::settings::InterpreterLimits;
+use crate::worker::Worker;
+use protocol::ids::{Owner, WorkspaceId};
 
 /// Beside the saved files: the ids of the input files among them, as a JSON list.
 const PLACED: &str = "placed.json";

@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 use super::Pool;
 use super::saved_files::FileLoss;
 use super::workspace::Workspace;
-use crate::ids::WorkspaceId;
-use crate::sandbox::remove::remove_tree;
+use crate::remove::remove_tree;
+use protocol::ids::WorkspaceId;
 
 /// Most workspaces whose files are copied at the same time; the others wait.
 const PARALLEL_SAVES: usize = 8;
@@ -23,7 +23,7 @@ impl Pool {
     /// Rejects later calls, saves the files of every interpreter and ends it. Calls that run are not waited for beyond
     /// `limit`: their interpreters end with the process, and a note records that their files are not saved. Returns
     /// shortly after the limit at the latest.
-    pub(in crate::sandbox) async fn close(self: &Arc<Self>, limit: Duration) {
+    pub(crate) async fn close(self: &Arc<Self>, limit: Duration) {
         let now = Instant::now();
         let deadline = now.checked_add(limit).unwrap_or(now);
         self.closing.cancel();

@@ -10,9 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
 
 use super::{PermittedWorker, PlacedWorker, Pool, WorkerPermit};
-use crate::ids::Owner;
-use crate::sandbox::worker::Worker;
-use crate::sandbox::{InterpreterError, SandboxError};
+use crate::worker::Worker;
+use crate::{InterpreterError, SandboxError};
+use protocol::ids::Owner;
 
 /// Longest wait for an interpreter.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);

@@ -9,10 +9,10 @@ use futures_util::future::join_all;
 
 use super::start::REFILL_PAUSE;
 use super::*;
-use crate::blobs::Blob;
-use crate::ids::{Owner, SessionId};
-use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
-use crate::sandbox::{Cell, CellOutcome, FileRange, Sandbox, WorkFile};
+use crate::settings::{InterpreterLimits, Network, Settings, Tier};
+use crate::{Cell, CellOutcome, FileRange, Sandbox, WorkFile};
+use blobs::Blob;
+use protocol::ids::{Owner, SessionId};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

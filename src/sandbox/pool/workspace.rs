@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::saved_files::FileLoss;
 use super::{PermittedWorker, Pool};
-use crate::ids::WorkspaceId;
-use crate::sandbox::worker::{Worker, WorkerStatus};
-use crate::sandbox::{Cell, CellOutcome, InterpreterError, OutputListener, WithNotices};
+use crate::worker::{Worker, WorkerStatus};
+use crate::{Cell, CellOutcome, InterpreterError, OutputListener, WithNotices};
+use protocol::ids::WorkspaceId;
 
 /// The entry of a workspace.
 #[derive(Debug, Default)]

@@ -16,16 +16,16 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
 use super::{MAX_PIPE, ProcessEvent, ProcessExit, READ_SIZE, drain};
-use crate::sandbox::files::WorkDir;
-use crate::sandbox::launcher::ARGUMENT;
-use crate::sandbox::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
-use crate::sandbox::launcher_socket::{KillHandle, LauncherSocket};
-use crate::sandbox::{OutputStream, START_LIMIT, SandboxError};
+use crate::files::WorkDir;
+use crate::launcher::ARGUMENT;
+use crate::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
+use crate::launcher_socket::{KillHandle, LauncherSocket};
+use crate::{OutputStream, START_LIMIT, SandboxError};
 
 /// Longest time that a launcher has for killing and reaping all processes after its socket is closed. After it the
 /// launcher is killed.
 /// Tried by `reservation::a_place_is_kept_until_the_launcher_has_ended`.
-pub(in crate::sandbox) const END_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// A launcher and its interpreter.
 #[derive(Debug)]

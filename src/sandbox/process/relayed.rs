@@ -17,9 +17,9 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
 use super::{MAX_PIPE, ProcessEvent, ProcessExit, READ_SIZE, drain};
-use crate::sandbox::OutputStream;
-use crate::sandbox::output::OutputBuffer;
-use crate::sandbox::relay_protocol::{self, FileReply, FileRequest, RelayDecoder, RelayMessage};
+use crate::OutputStream;
+use crate::output::OutputBuffer;
+use crate::relay_protocol::{self, FileReply, FileRequest, RelayDecoder, RelayMessage};
 
 /// Longest time of a file request. After it the interpreter counts as lost.
 const REPLY_LIMIT: Duration = Duration::from_secs(20);
@@ -257,7 +257,7 @@ impl RelayedProcess {
 
     fn checked(
         &mut self,
-        message: Result<RelayMessage, crate::sandbox::worker_protocol::Violation>,
+        message: Result<RelayMessage, crate::worker_protocol::Violation>,
     ) -> Result<RelayMessage, Lost> {
         message.map_err(|violation| {
             tracing::warn!(%violation, "sandbox.command wrote something that the relay does not send");

@@ -7,11 +7,11 @@ use parking_lot::Mutex;
 
 use super::host::Host;
 use super::{TierAttempt, probe, report};
-use crate::sandbox::interpreter::{Interpreter, QUERY};
-use crate::sandbox::plan::{IsolationMethod, LaunchPlan, Reservations};
-use crate::sandbox::settings::Settings;
-use crate::sandbox::worker::Worker;
-use crate::sandbox::{Cell, IsolationReport, OutputStream, START_LIMIT, SandboxError};
+use crate::interpreter::{Interpreter, QUERY};
+use crate::plan::{IsolationMethod, LaunchPlan, Reservations};
+use crate::settings::Settings;
+use crate::worker::Worker;
+use crate::{Cell, IsolationReport, OutputStream, START_LIMIT, SandboxError};
 
 /// Most bytes of an interpreter's answer; further output is left out.
 const MAX_ANSWER: usize = 1024 * 1024;

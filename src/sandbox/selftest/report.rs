@@ -4,10 +4,10 @@ use std::error::Error;
 use std::fmt;
 
 use super::{SCOPED_LANDLOCK, TierAttempt};
-use crate::sandbox::interpreter::Interpreter;
-use crate::sandbox::plan::{IsolationMethod, LaunchPlan};
-use crate::sandbox::settings::{Network, Settings, Tier};
-use crate::sandbox::{CellOutcome, IsolationReport, SandboxError};
+use crate::interpreter::Interpreter;
+use crate::plan::{IsolationMethod, LaunchPlan};
+use crate::settings::{Network, Settings, Tier};
+use crate::{CellOutcome, IsolationReport, SandboxError};
 
 const USER_NAMESPACES: &str = "run it in a container with the seccomp profile docker/seccomp.json and, where AppArmor is on, \
      apparmor=unconfined; on a host, allow unprivileged user namespaces \

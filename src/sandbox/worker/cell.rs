@@ -6,11 +6,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::watch::ResourceWatcher;
 use super::{REPEAT_INTERVAL, Worker, WorkerStatus};
-use crate::sandbox::collect::CellOutput;
-use crate::sandbox::output::OutputBuffer;
-use crate::sandbox::process::{ProcessEvent, ProcessExit};
-use crate::sandbox::worker_protocol::{self, Violation, WorkerMessage};
-use crate::sandbox::{Cell, CellEnd, CellOutcome, OutputListener, OutputStream, ResourceLimit};
+use crate::collect::CellOutput;
+use crate::output::OutputBuffer;
+use crate::process::{ProcessEvent, ProcessExit};
+use crate::worker_protocol::{self, Violation, WorkerMessage};
+use crate::{Cell, CellEnd, CellOutcome, OutputListener, OutputStream, ResourceLimit};
 
 /// Longest time that code, abandoned or not, has to end after the first interrupt. After it the interpreter is ended.
 /// Tried by `time::time_is_bounded`.

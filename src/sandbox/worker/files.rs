@@ -9,11 +9,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Worker;
-use crate::sandbox::files::remote::RemoteDir;
-use crate::sandbox::files::{FileCapture, SaveCounts, Snapshot, WorkDir};
-use crate::sandbox::process::Process;
-use crate::sandbox::settings::InterpreterLimits;
-use crate::sandbox::{FileContent, FileRange, InterpreterError, WorkFile, WorkingFile};
+use crate::files::remote::RemoteDir;
+use crate::files::{FileCapture, SaveCounts, Snapshot, WorkDir};
+use crate::process::Process;
+use crate::settings::InterpreterLimits;
+use crate::{FileContent, FileRange, InterpreterError, WorkFile, WorkingFile};
 
 /// Longest time for exchanging files with a relay. After it the exchange fails.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(60);

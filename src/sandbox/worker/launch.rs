@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::reservation::ReservationGuard;
 use super::{PROGRAM, THREAD_VARIABLES};
-use crate::sandbox::SandboxError;
-use crate::sandbox::launcher::spec::{CONTROL_FD, DATA, Isolation, Spec};
-use crate::sandbox::plan::{LaunchPlan, Reservation};
-use crate::sandbox::process::Process;
-use crate::sandbox::process::launched::LaunchedProcess;
-use crate::sandbox::process::relayed::RelayedProcess;
+use crate::SandboxError;
+use crate::launcher::spec::{CONTROL_FD, DATA, Isolation, Spec};
+use crate::plan::{LaunchPlan, Reservation};
+use crate::process::Process;
+use crate::process::launched::LaunchedProcess;
+use crate::process::relayed::RelayedProcess;
 
 /// Starts the process of an interpreter with its reservation.
 pub(super) async fn start_process(

@@ -8,8 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::task::spawn_blocking;
 
-use crate::sandbox::plan::Reservation;
-use crate::sandbox::process::launched::END_LIMIT;
+use crate::plan::Reservation;
+use crate::process::launched::END_LIMIT;
 
 /// A reservation and the launcher whose exit releases it. Must be dropped after the launcher's socket; dropping it
 /// waits on a separate thread.
@@ -106,7 +106,7 @@ mod tests {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     use super::*;
-    use crate::sandbox::plan::tests::reserved;
+    use crate::plan::tests::reserved;
 
     #[test]
     fn a_place_is_kept_until_the_launcher_has_ended() {

@@ -12,14 +12,14 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
-use crate::sandbox::ResourceLimit;
-use crate::sandbox::files::WorkDir;
-use crate::sandbox::launcher::spec::Isolation;
-use crate::sandbox::launcher_socket::KillHandle;
-use crate::sandbox::monitor::{self, DescriptorAccess, DescriptorUsage, KernelObjects};
-use crate::sandbox::plan::Reservation;
-use crate::sandbox::process::launched::LaunchedProcess;
-use crate::sandbox::settings::Settings;
+use crate::ResourceLimit;
+use crate::files::WorkDir;
+use crate::launcher::spec::Isolation;
+use crate::launcher_socket::KillHandle;
+use crate::monitor::{self, DescriptorAccess, DescriptorUsage, KernelObjects};
+use crate::plan::Reservation;
+use crate::process::launched::LaunchedProcess;
+use crate::settings::Settings;
 
 /// Pause between measurements while a call runs.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);

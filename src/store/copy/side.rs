@@ -8,7 +8,7 @@ use super::super::tx::{Tx, values};
 use super::super::{Store, StoreError, StoreUrl};
 use super::CopyError;
 use super::tables::TABLES;
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// The source as a target remembers it.
 #[derive(Debug)]
@@ -147,16 +147,13 @@ impl Unserved {
 }
 
 impl Store {
-    pub(in crate::store) fn of(engine: Engine) -> Self {
+    pub(crate) fn of(engine: Engine) -> Self {
         let shared = std::sync::Arc::default();
         Self { engine, shared }
     }
 
     /// Fails while a copy into the store is not complete.
-    pub(in crate::store) async fn refuse_unfinished(
-        &self,
-        location: &str,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn refuse_unfinished(&self, location: &str) -> Result<(), StoreError> {
         let find = "SELECT 1 FROM store_copy WHERE NOT finished";
         let mut tx = self.read(&Owner::server(), StatementSize::Small).await?;
         match tx.row(find, &[]).await? {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::super::shares::{ConnectionShare, ConnectionShares, StatementSize};
 use super::super::{StorageFull, StoreError};
 use super::url::PostgresUrl;
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// Number of connections that large statements do not get, where there are more.
 const KEPT: u32 = 1;
@@ -52,7 +52,7 @@ pub(super) struct DatabasePool {
 
 /// The pool for statements of one owner and size.
 #[derive(Debug)]
-pub(in crate::store) struct OwnerPool {
+pub(crate) struct OwnerPool {
     pool: DatabasePool,
     /// Whose statements they are, and of which size; `None` for those that wait for no owner.
     shared: Option<(Owner, StatementSize)>,
@@ -235,7 +235,7 @@ pub(super) async fn execute(
 }
 
 /// A value of a row.
-pub(in crate::store) fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
+pub(crate) fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
 where
     T: sqlx::Decode<'r, Driver> + sqlx::Type<Driver>,
 {
@@ -263,7 +263,7 @@ pub(super) fn failed(error: sqlx::Error) -> StoreError {
 }
 
 /// Whether the cause of a failed transaction may have passed when it is made again.
-pub(in crate::store) fn is_passing(error: &StoreError) -> bool {
+pub(crate) fn is_passing(error: &StoreError) -> bool {
     let StoreError::Failed(error) = error else {
         return false;
     };

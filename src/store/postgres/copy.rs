@@ -27,10 +27,10 @@ const UNBOUNDED: &str =
 
 /// Keeps other copies out of a database until it is dropped.
 #[derive(Debug)]
-pub(in crate::store) struct CopyLock(PoolConnection<Driver>);
+pub(crate) struct CopyLock(PoolConnection<Driver>);
 
 impl CopyLock {
-    pub(in crate::store) fn release(self) {
+    pub(crate) fn release(self) {
         drop(self);
     }
 }
@@ -52,9 +52,7 @@ fn pool(url: &PostgresUrl) -> Result<DatabasePool, StoreError> {
 
 impl Postgres {
     /// Opens a database that no process serves from, without becoming one.
-    pub(in crate::store) async fn lock_for_copy(
-        url: &PostgresUrl,
-    ) -> Result<(Self, CopyLock), CopyError> {
+    pub(crate) async fn lock_for_copy(url: &PostgresUrl) -> Result<(Self, CopyLock), CopyError> {
         let connections = pool(url)?;
         let upgraded = migrate::migrate(&connections, url.location()).await?;
         let (mut connection, _share) = connections.server().connection().await?;
@@ -71,7 +69,7 @@ impl Postgres {
     }
 
     /// Opens a database that other processes may serve from, to read it.
-    pub(in crate::store) async fn attach(url: &PostgresUrl) -> Result<Self, StoreError> {
+    pub(crate) async fn attach(url: &PostgresUrl) -> Result<Self, StoreError> {
         let connections = pool(url)?;
         let (mut connection, _share) = connections.server().connection().await?;
         migrate::check_readable(&mut connection, url.location()).await?;
@@ -80,7 +78,7 @@ impl Postgres {
     }
 
     /// Begins a transaction that sees one state of the database.
-    pub(in crate::store) async fn snapshot(&self) -> Result<PostgresTx, StoreError> {
+    pub(crate) async fn snapshot(&self) -> Result<PostgresTx, StoreError> {
         let server = self.0.connections.server();
         let mut snapshot = OpenTransaction::begin(&server, SNAPSHOT).await?;
         snapshot.control(UNBOUNDED).await?;
@@ -88,7 +86,7 @@ impl Postgres {
     }
 
     /// Whether a process serves from the database.
-    pub(in crate::store) async fn is_served(&self) -> Result<bool, StoreError> {
+    pub(crate) async fn is_served(&self) -> Result<bool, StoreError> {
         let living = "SELECT EXISTS (SELECT 1 FROM replicas WHERE expires_at > now())";
         let row = self.0.connections.server().one(|| query(living)).await?;
         column(&row, 0)

@@ -37,7 +37,7 @@ impl Postgres {
         self.advance_expiry().await.map(drop)
     }
 
-    pub(in crate::store) async fn expiry_time(&self) -> Result<ExpiryTime, StoreError> {
+    pub(crate) async fn expiry_time(&self) -> Result<ExpiryTime, StoreError> {
         let sql = "SELECT trusted, credit FROM expiry_time";
         let row = self.0.connections.server().one(|| query(sql)).await?;
         Ok(ExpiryTime {
@@ -46,17 +46,14 @@ impl Postgres {
         })
     }
 
-    pub(in crate::store) async fn set_expiry_time(
-        &self,
-        time: ExpiryTime,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn set_expiry_time(&self, time: ExpiryTime) -> Result<(), StoreError> {
         let sql = "UPDATE expiry_time SET trusted = $1, credit = $2";
         let set = || query(sql).bind(time.trusted).bind(time.credit);
         self.0.connections.server().rows(set).await.map(drop)
     }
 
     /// Advances the expiry time by the time that passed since the last call of any process.
-    pub(in crate::store) async fn advance_expiry(&self) -> Result<(), StoreError> {
+    pub(crate) async fn advance_expiry(&self) -> Result<(), StoreError> {
         let sql = "SELECT trusted, credit, elapsed, micros_1() FROM expiry_time";
         let row = self.0.connections.server().one(|| query(sql)).await?;
         let kept = ExpiryTime {

@@ -14,7 +14,7 @@ use super::super::lease::{Fence, Hold, Lease};
 use super::super::tx::{signed, unsigned};
 use super::Postgres;
 use super::connect::column;
-use crate::ids::{Owner, SessionId, hex};
+use protocol::ids::{Owner, SessionId, hex};
 
 /// The channel on which the release of a lease that is waited for is announced.
 pub(super) const CHANNEL: &str = "loopwright_lease";
@@ -25,7 +25,7 @@ const ANNOUNCEMENTS: usize = 256;
 
 /// The row of a lease that this process holds. Dropping it releases the lease in a task.
 #[derive(Debug)]
-pub(in crate::store) struct RowHold {
+pub(crate) struct RowHold {
     store: Postgres,
     fence: Fence,
     /// Released after the row.
@@ -59,7 +59,7 @@ impl Drop for RowHold {
 
 impl RowHold {
     /// Releases the lease and waits for that.
-    pub(in crate::store) async fn release(mut self) {
+    pub(crate) async fn release(mut self) {
         if let Some(local) = self.local.take() {
             let (store, fence) = (self.store.clone(), self.fence.clone());
             let tasks = self.store.0.tasks.clone();
@@ -71,7 +71,7 @@ impl RowHold {
 }
 
 impl Postgres {
-    pub(in crate::store) async fn acquire(
+    pub(crate) async fn acquire(
         &self,
         owner: &Owner,
         id: &SessionId,
@@ -183,7 +183,7 @@ impl Postgres {
         }
     }
 
-    pub(in crate::store) async fn renew(&self, fence: &Fence) -> Result<(), StoreError> {
+    pub(crate) async fn renew(&self, fence: &Fence) -> Result<(), StoreError> {
         let sql = "SELECT 1 FROM leases l
             WHERE l.owner = $1 AND l.session_id = $2 AND l.token = $3 AND is_alive_1(l.replica)";
         let (owner, id, token) = (fence.owner.as_str(), fence.id.as_str(), signed(fence.token));

@@ -10,7 +10,7 @@ use super::super::replica::OtherReplica;
 use super::super::tx::signed;
 use super::Postgres;
 use super::connect::{Statement, column};
-use crate::ids::{Owner, RunId, SessionId};
+use protocol::ids::{Owner, RunId, SessionId};
 
 /// Longest pause after a failed renewal.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
@@ -38,12 +38,12 @@ impl Postgres {
     }
 
     /// Puts the URL of this process into its row, which every renewal writes again.
-    pub(in crate::store) async fn announce(&self, address: &str) -> Result<(), StoreError> {
+    pub(crate) async fn announce(&self, address: &str) -> Result<(), StoreError> {
         self.0.address.get_or_init(|| address.to_owned());
         self.renew_replica().await
     }
 
-    pub(in crate::store) async fn replica_of_run(
+    pub(crate) async fn replica_of_run(
         &self,
         owner: &Owner,
         run: &RunId,
@@ -53,7 +53,7 @@ impl Postgres {
         self.other_replica(sql, run.as_str(), owner).await
     }
 
-    pub(in crate::store) async fn replica_of_session(
+    pub(crate) async fn replica_of_session(
         &self,
         owner: &Owner,
         id: &SessionId,
@@ -144,7 +144,7 @@ impl Postgres {
         }
     }
 
-    pub(in crate::store) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
         let tasks = timeout(CLOSE_LIMIT, self.0.tasks.wait()).await.is_ok();

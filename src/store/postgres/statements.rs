@@ -12,7 +12,7 @@ use super::connect::{OwnerPool, STATEMENT_LIMIT, Statement, column, execute, fai
 
 /// Statements of an owner.
 #[derive(Debug)]
-pub(in crate::store) enum PostgresTx {
+pub(crate) enum PostgresTx {
     /// Each on its own. It is made again if its connection is lost.
     Single(OwnerPool),
     /// Those of one transaction.
@@ -21,7 +21,7 @@ pub(in crate::store) enum PostgresTx {
 
 /// A transaction that is not committed yet. Its connection is closed when it is dropped, which undoes it.
 #[derive(Debug)]
-pub(in crate::store) struct OpenTransaction {
+pub(crate) struct OpenTransaction {
     connection: PoolConnection<Driver>,
     _share: Option<ConnectionShare>,
     open: bool,
@@ -57,7 +57,7 @@ impl Drop for OpenTransaction {
 }
 
 impl PostgresTx {
-    pub(in crate::store) async fn rows(
+    pub(crate) async fn rows(
         &mut self,
         sql: &'static str,
         values: &[SqlValue<'_>],
@@ -70,7 +70,7 @@ impl PostgresTx {
         }
     }
 
-    pub(in crate::store) async fn dynamic(
+    pub(crate) async fn dynamic(
         &mut self,
         sql: &str,
         values: &[SqlValue<'_>],
@@ -82,7 +82,7 @@ impl PostgresTx {
         }
     }
 
-    pub(in crate::store) async fn commit(self) -> Result<(), StoreError> {
+    pub(crate) async fn commit(self) -> Result<(), StoreError> {
         match self {
             Self::Single(_) => Ok(()),
             Self::Transaction(mut open) => {
@@ -107,12 +107,12 @@ fn bound<'q>(statement: Statement<'q>, values: &[SqlValue<'q>]) -> Statement<'q>
         })
 }
 
-pub(in crate::store) fn is_null(row: &PgRow, index: usize) -> Result<bool, StoreError> {
+pub(crate) fn is_null(row: &PgRow, index: usize) -> Result<bool, StoreError> {
     Ok(row.try_get_raw(index).map_err(failed)?.is_null())
 }
 
 /// A number of any size.
-pub(in crate::store) fn integer(row: &PgRow, index: usize) -> Result<i64, StoreError> {
+pub(crate) fn integer(row: &PgRow, index: usize) -> Result<i64, StoreError> {
     let raw = row.try_get_raw(index).map_err(failed)?;
     match raw.type_info().name() {
         "INT2" => column::<i16>(row, index).map(i64::from),
@@ -122,7 +122,7 @@ pub(in crate::store) fn integer(row: &PgRow, index: usize) -> Result<i64, StoreE
 }
 
 /// A text, which may be stored as bytes.
-pub(in crate::store) fn text(row: &PgRow, index: usize) -> Result<String, StoreError> {
+pub(crate) fn text(row: &PgRow, index: usize) -> Result<String, StoreError> {
     let raw = row.try_get_raw(index).map_err(failed)?;
     match raw.type_info().name() {
         "BYTEA" => String::from_utf8(column(row, index)?).map_err(StoreError::failed),

@@ -9,12 +9,12 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, query};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-pub(crate) use self::server::PostgresServer;
+use self::server::PostgresServer;
 use super::super::engine::Engine;
 use super::super::suite::{TestStore, append, expiry, id, owner, suite, user};
 use super::super::{Change, OtherReplica, RunAnswer, RunRecordState, Store, StoreUrl};
 use super::*;
-use crate::ids::RunId;
+use protocol::ids::RunId;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -33,7 +33,7 @@ async fn open(url: &str) -> Result<Store, StoreError> {
 }
 
 impl Postgres {
-    pub(in crate::store) async fn shift_clock(&self, seconds: i64) {
+    pub(crate) async fn shift_clock(&self, seconds: i64) {
         let sql = format!(
             "CREATE OR REPLACE FUNCTION micros_1() RETURNS bigint LANGUAGE sql VOLATILE AS
              $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {seconds} * 1000000::bigint $$"

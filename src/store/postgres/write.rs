@@ -12,7 +12,7 @@ use super::super::tx::{signed, unsigned};
 use super::Postgres;
 use super::connect::column;
 use super::turns::TurnColumns;
-use crate::ids::RunId;
+use protocol::ids::RunId;
 
 /// Calls a function that writes a session, with its own arguments besides those of all writes.
 macro_rules! call {
@@ -119,7 +119,7 @@ impl Postgres {
     /// Changes a session, or replaces it where a time of creation is given; returns whether it existed and the bytes that were
     /// added. `most` are the most bytes of the session and the most that may be added. If more would be, nothing is changed, and
     /// the inner error says how many.
-    pub(in crate::store) async fn write(
+    pub(crate) async fn write(
         &self,
         fence: &Fence,
         (change, created_at): (&Change, Option<i64>),

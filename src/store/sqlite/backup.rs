@@ -15,7 +15,7 @@ use super::migrate::migrate;
 
 /// Copies the database in a file, as it is at one moment, into an empty file. Neither readers nor writers of other processes
 /// wait. What was deleted is not in the copy. Blocks.
-pub(in crate::store) fn copy_database(source: &Path, target: &Path) -> Result<(), StoreError> {
+pub(crate) fn copy_database(source: &Path, target: &Path) -> Result<(), StoreError> {
     let copy = || {
         let connection = open(source, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         // The source stays as it is, whoever closes it last.
@@ -27,7 +27,7 @@ pub(in crate::store) fn copy_database(source: &Path, target: &Path) -> Result<()
 }
 
 /// Checks a database that nobody uses, and counts what it has. Blocks.
-pub(in crate::store) fn backup_counts(path: &Path) -> Result<BackupCounts, StoreError> {
+pub(crate) fn backup_counts(path: &Path) -> Result<BackupCounts, StoreError> {
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(StoreError::failed)?;
     let problem: String = connection
         .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
@@ -61,9 +61,7 @@ pub(in crate::store) fn backup_counts(path: &Path) -> Result<BackupCounts, Store
 }
 
 /// The name of the store in a database that nobody uses, and the names and lengths of the contents of its files. Blocks.
-pub(in crate::store) fn contents_of(
-    path: &Path,
-) -> Result<(String, Vec<(String, u64)>), StoreError> {
+pub(crate) fn contents_of(path: &Path) -> Result<(String, Vec<(String, u64)>), StoreError> {
     let read = || {
         let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let table = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'store_identity')";
@@ -90,7 +88,7 @@ fn open(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
 
 impl Sqlite {
     /// Makes the tables in an empty file. A file that is not complete is thrown away, and the complete one is synced.
-    pub(in crate::store) async fn create(path: &Path) -> Result<Self, StoreError> {
+    pub(crate) async fn create(path: &Path) -> Result<Self, StoreError> {
         let path = path.to_owned();
         let opened = tokio::task::spawn_blocking(move || {
             let (file, query_only) = (path.clone(), false);

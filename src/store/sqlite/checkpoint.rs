@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::super::StoreError;
 use super::super::shares::StatementSize;
 use super::connections::{Connections, Database, StatementError};
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 /// Largest log, in bytes and approximately, at which a checkpoint starts.
 /// Tried by `sqlite::file::the_log_is_written_back_while_the_store_is_open`.

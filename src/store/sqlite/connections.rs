@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::super::StoreError;
 use super::super::clock::Clock;
 use super::super::shares::{ConnectionShare, ConnectionShares, StatementSize};
-use crate::ids::Owner;
-use crate::polling::block_in_place_if;
+use net::polling::block_in_place_if;
+use protocol::ids::Owner;
 
 /// Number of connections that only small statements get, where there are more.
 const KEPT: u32 = 1;

@@ -77,7 +77,7 @@ impl DiskSpace {
 impl Sqlite {
     /// Measures the free disk space if the last measurement is too old. Waits for it only if the last one would refuse
     /// a new session.
-    pub(in crate::store) async fn measure_disk(&self, least: u64) {
+    pub(crate) async fn measure_disk(&self, least: u64) {
         let Some(wait) = self.0.disk.is_due(least) else {
             return;
         };
@@ -96,7 +96,7 @@ impl Sqlite {
     }
 
     /// See [`DiskSpace::check`].
-    pub(in crate::store) fn check_disk(&self, least: u64) -> Result<(), StoreError> {
+    pub(crate) fn check_disk(&self, least: u64) -> Result<(), StoreError> {
         self.0.disk.check(least)
     }
 }

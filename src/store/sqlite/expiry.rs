@@ -6,25 +6,22 @@ use super::super::StoreError;
 use super::super::clock::{Clock, ExpiryTime};
 use super::super::shares::StatementSize;
 use super::Sqlite;
-use crate::ids::Owner;
+use protocol::ids::Owner;
 
 impl Sqlite {
     /// The time by which things expire.
-    pub(in crate::store) fn expiry_time(&self) -> ExpiryTime {
+    pub(crate) fn expiry_time(&self) -> ExpiryTime {
         self.0.clock.kept_expiry_time()
     }
 
     /// Goes on from the time of another store.
-    pub(in crate::store) async fn set_expiry_time(
-        &self,
-        time: ExpiryTime,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn set_expiry_time(&self, time: ExpiryTime) -> Result<(), StoreError> {
         self.0.clock.continue_from(time);
         self.keep_expiry_time().await
     }
 
     /// Keeps the time by which things expire for the next start.
-    pub(in crate::store) async fn keep_expiry_time(&self) -> Result<(), StoreError> {
+    pub(crate) async fn keep_expiry_time(&self) -> Result<(), StoreError> {
         let time = self.expiry_time();
         let server = Owner::server();
         let checkout = self.0.writer.checkout(&server, StatementSize::Small).await;

@@ -78,7 +78,7 @@ impl DiskReserve {
 
 impl Sqlite {
     /// Makes space for a deletion if the disk is full.
-    pub(in crate::store) async fn make_space_to_delete(&self) {
+    pub(crate) async fn make_space_to_delete(&self) {
         let Some(reserve) = self.0.reserve.clone() else {
             return;
         };
@@ -89,7 +89,7 @@ impl Sqlite {
     }
 
     /// Makes the reserve again if it was given up and there is space.
-    pub(in crate::store) fn keep_reserve(&self) {
+    pub(crate) fn keep_reserve(&self) {
         if let Some(reserve) = self.0.reserve.clone() {
             self.0.tasks.spawn_blocking(move || reserve.keep());
         }

@@ -19,7 +19,7 @@ const NAMES: [&str; 18] = [
 
 /// Statements of an owner, of one transaction or each on its own.
 #[derive(Debug)]
-pub(in crate::store) struct SqliteTx {
+pub(crate) struct SqliteTx {
     pub(super) checkout: Checkout,
     pub(super) store: Sqlite,
     /// Whether a transaction is open, which the checkout undoes when it is dropped.
@@ -27,13 +27,13 @@ pub(in crate::store) struct SqliteTx {
     /// Whether the statements can write.
     pub(super) writes: bool,
     /// Bytes of the arguments.
-    pub(in crate::store) bytes: usize,
+    pub(crate) bytes: usize,
     /// The leases under which the transaction writes.
     pub(super) holds: Vec<Arc<LeaseHold>>,
 }
 
 impl SqliteTx {
-    pub(in crate::store) async fn rows(
+    pub(crate) async fn rows(
         &mut self,
         sql: &str,
         values: &[SqlValue<'_>],
@@ -50,7 +50,7 @@ impl SqliteTx {
     }
 
     /// Runs a statement that reads, and calls `visit` with each of its rows before the next one is read.
-    pub(in crate::store) async fn for_each(
+    pub(crate) async fn for_each(
         &mut self,
         sql: &str,
         values: &[SqlValue<'_>],
@@ -61,12 +61,12 @@ impl SqliteTx {
     }
 
     /// Keeps a session leased until the transaction ends.
-    pub(in crate::store) fn hold(&mut self, fence: &Fence) -> Result<(), StoreError> {
+    pub(crate) fn hold(&mut self, fence: &Fence) -> Result<(), StoreError> {
         self.holds.push(self.store.leases().pin(fence)?);
         Ok(())
     }
 
-    pub(in crate::store) async fn commit(mut self) -> Result<(), StoreError> {
+    pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
         if std::mem::take(&mut self.open) {
             let commit = |connection: &mut Connection| {
                 Ok(connection.prepare_cached("COMMIT")?.execute([]).map(drop)?)

@@ -14,16 +14,16 @@ use super::super::suite::{TestStore, append, id, owner, user};
 use super::super::waiting::WaitingTurn;
 use super::super::{Change, Store};
 use super::*;
-use crate::ids::{RunId, SessionId};
+use protocol::ids::{RunId, SessionId};
 
 mod in_file {
-    use crate::store::suite::suite;
+    use crate::suite::suite;
 
     suite!(super::file);
 }
 
 mod in_memory {
-    use crate::store::suite::suite;
+    use crate::suite::suite;
 
     suite!(super::memory);
 }
@@ -59,7 +59,7 @@ impl Sqlite {
         done.await.unwrap();
     }
 
-    pub(in crate::store) fn shift_clock(&self, seconds: i64) {
+    pub(crate) fn shift_clock(&self, seconds: i64) {
         let shift = &self.0.clock.shift;
         shift.store(seconds * 1_000_000, std::sync::atomic::Ordering::Relaxed);
     }

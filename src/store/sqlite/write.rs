@@ -13,7 +13,7 @@ use super::super::sessions::{INSTRUCTIONS_START, message_bytes};
 use super::super::tx::{SqlValue, signed, unsigned, values};
 use super::connections::StatementError;
 use super::statements::{begin, rows};
-use crate::ids::RunId;
+use protocol::ids::RunId;
 
 /// How long the later writes of a run leave the indexed time of its session as it is, in microseconds. A write that
 /// changes it rewrites a page of each of four indexes.

@@ -7,7 +7,7 @@ use super::*;
 /// What the tests use; sessions count in it while they are written.
 const ACCOUNT: Account = Account::Sessions;
 
-pub(in crate::store) async fn no_more_is_reserved_than_the_limit(subject: TestStore) {
+pub(crate) async fn no_more_is_reserved_than_the_limit(subject: TestStore) {
     const LIMIT: i64 = 100;
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
@@ -39,7 +39,7 @@ pub(in crate::store) async fn no_more_is_reserved_than_the_limit(subject: TestSt
     assert!(whole.is_some());
 }
 
-pub(in crate::store) async fn a_settled_amount_counts(subject: TestStore) {
+pub(crate) async fn a_settled_amount_counts(subject: TestStore) {
     let store = &subject.store;
     let reserved = store.reserve(&owner(), ACCOUNT, 60, 100).await.unwrap();
     // Less was used than reserved.
@@ -64,7 +64,7 @@ pub(in crate::store) async fn a_settled_amount_counts(subject: TestStore) {
     assert_eq!(store.number("SELECT count(*) FROM reservations").await, 0);
 }
 
-pub(in crate::store) async fn a_dropped_reservation_ends(subject: TestStore) {
+pub(crate) async fn a_dropped_reservation_ends(subject: TestStore) {
     let store = &subject.store;
     let owner = owner();
     let whole = || store.reserve(&owner, ACCOUNT, 100, 100);

@@ -2,7 +2,7 @@
 
 use super::approvals::{HOUR, approve, ends, keeps, question};
 use super::*;
-use crate::store::ApprovalEvent;
+use crate::ApprovalEvent;
 
 /// The events that are taken now, each with the tool of its call.
 async fn taken(store: &Store, since: i64, limit: usize) -> Vec<(ApprovalEvent, String)> {
@@ -13,7 +13,7 @@ async fn taken(store: &Store, since: i64, limit: usize) -> Vec<(ApprovalEvent, S
         .collect()
 }
 
-pub(in crate::store) async fn each_event_of_an_approval_is_taken_once(subject: TestStore) {
+pub(crate) async fn each_event_of_an_approval_is_taken_once(subject: TestStore) {
     use ApprovalEvent::{Decided, Expired, Requested};
 
     let (store, session) = (&subject.store, id("s"));
@@ -38,7 +38,7 @@ pub(in crate::store) async fn each_event_of_an_approval_is_taken_once(subject: T
     assert_eq!(taken(store, since, 9).await, []);
 }
 
-pub(in crate::store) async fn a_call_that_was_decided_early_has_both_events(subject: TestStore) {
+pub(crate) async fn a_call_that_was_decided_early_has_both_events(subject: TestStore) {
     use ApprovalEvent::{Decided, Requested};
 
     let (store, session) = (&subject.store, id("s"));

@@ -2,7 +2,7 @@
 
 use super::sizes::check_counts;
 use super::*;
-use crate::ids::ApprovalId;
+use protocol::ids::ApprovalId;
 
 pub(super) const HOUR: i64 = 60 * 60;
 
@@ -83,7 +83,7 @@ impl TestStore {
     }
 }
 
-pub(in crate::store) async fn questions_are_kept_with_their_turn(subject: TestStore) {
+pub(crate) async fn questions_are_kept_with_their_turn(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     subject.write(&session, append(0, &[user("a")])).await;
     let plain = subject.bytes(&session).await;
@@ -137,7 +137,7 @@ pub(in crate::store) async fn questions_are_kept_with_their_turn(subject: TestSt
     assert_eq!(store.rows_of(["approvals"]).await, [0]);
 }
 
-pub(in crate::store) async fn the_end_of_a_turn_leaves_what_it_asked(subject: TestStore) {
+pub(crate) async fn the_end_of_a_turn_leaves_what_it_asked(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let asked = [question("first"), question("second")];
     subject
@@ -167,7 +167,7 @@ pub(in crate::store) async fn the_end_of_a_turn_leaves_what_it_asked(subject: Te
     check_counts(store).await;
 }
 
-pub(in crate::store) async fn a_changed_message_is_stored_with_its_turn(subject: TestStore) {
+pub(crate) async fn a_changed_message_is_stored_with_its_turn(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let run = RunId::fresh();
     let first = question("first");
@@ -195,7 +195,7 @@ pub(in crate::store) async fn a_changed_message_is_stored_with_its_turn(subject:
     check_counts(store).await;
 }
 
-pub(in crate::store) async fn a_turn_that_is_too_large_changes_nothing(subject: TestStore) {
+pub(crate) async fn a_turn_that_is_too_large_changes_nothing(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let limits = SessionLimits {
         session_bytes: 3_000,
@@ -255,7 +255,7 @@ pub(in crate::store) async fn a_turn_that_is_too_large_changes_nothing(subject: 
     assert_eq!(subject.asked(&lost).await, []);
 }
 
-pub(in crate::store) async fn a_session_stays_while_something_can_be_decided(subject: TestStore) {
+pub(crate) async fn a_session_stays_while_something_can_be_decided(subject: TestStore) {
     let store = &subject.store;
     let asked = [question("a"), question("b")];
     for (name, question) in ["decided", "undecided"].into_iter().zip(&asked) {
@@ -294,7 +294,7 @@ pub(in crate::store) async fn a_session_stays_while_something_can_be_decided(sub
 }
 
 /// Approvals are the same in a copy of their store.
-pub(in crate::store) async fn they_are_copied(source: &StoreUrl, target: &StoreUrl) {
+pub(crate) async fn they_are_copied(source: &StoreUrl, target: &StoreUrl) {
     let store = Store::open(source).await.unwrap();
     let subject = TestStore {
         store: store.clone(),
@@ -321,7 +321,7 @@ pub(in crate::store) async fn they_are_copied(source: &StoreUrl, target: &StoreU
 }
 
 /// What a store of the schema before has stays as it is. `undo` makes a closed store one of that schema.
-pub(in crate::store) async fn an_older_store_gets_them(url: &StoreUrl, undo: impl AsyncFn()) {
+pub(crate) async fn an_older_store_gets_them(url: &StoreUrl, undo: impl AsyncFn()) {
     let store = Store::open(url).await.unwrap();
     let subject = TestStore {
         store: store.clone(),

@@ -3,9 +3,9 @@
 use super::approvals::{HOUR, approve, deny, ends, keeps, question};
 use super::sizes::check_counts;
 use super::*;
-use crate::ids::ApprovalId;
+use protocol::ids::ApprovalId;
 
-pub(in crate::store) async fn a_decision_is_made_once(subject: TestStore) {
+pub(crate) async fn a_decision_is_made_once(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let asked = [question("first"), question("second")];
     subject
@@ -50,12 +50,12 @@ pub(in crate::store) async fn a_decision_is_made_once(subject: TestStore) {
     check_counts(store).await;
 }
 
-pub(in crate::store) async fn of_several_deciders_one_decides(subject: TestStore) {
+pub(crate) async fn of_several_deciders_one_decides(subject: TestStore) {
     one_decides(&[&subject.store; 2]).await;
 }
 
 /// Decides at the same time in stores of one database, while the session is written.
-pub(in crate::store) async fn one_decides(stores: &[&Store]) {
+pub(crate) async fn one_decides(stores: &[&Store]) {
     let (first, session) = (stores[0], id("s"));
     let lease = first.acquire(&owner(), &session, LONG).await.unwrap();
     for round in 0..10 {
@@ -88,7 +88,7 @@ pub(in crate::store) async fn one_decides(stores: &[&Store]) {
     check_counts(first).await;
 }
 
-pub(in crate::store) async fn what_has_expired_is_not_decided(subject: TestStore) {
+pub(crate) async fn what_has_expired_is_not_decided(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let long = ApprovalQuestion {
         expires_at: now() + 5 * HOUR,
@@ -129,9 +129,7 @@ fn all_of(owner: Option<&Owner>) -> WaitingFilter<'_> {
     }
 }
 
-pub(in crate::store) async fn an_owner_with_many_questions_leaves_room_for_others(
-    subject: TestStore,
-) {
+pub(crate) async fn an_owner_with_many_questions_leaves_room_for_others(subject: TestStore) {
     let (store, bob) = (&subject.store, Owner::key("bob"));
     let long = |name: &str| ApprovalQuestion {
         arguments: "1".repeat(1000),
@@ -178,7 +176,7 @@ pub(in crate::store) async fn an_owner_with_many_questions_leaves_room_for_other
     }
 }
 
-pub(in crate::store) async fn a_decision_needs_room(subject: TestStore) {
+pub(crate) async fn a_decision_needs_room(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let asked = [question("first"), question("second")];
     subject
@@ -218,7 +216,7 @@ pub(in crate::store) async fn a_decision_needs_room(subject: TestStore) {
     check_counts(store).await;
 }
 
-pub(in crate::store) async fn an_owner_decides_its_own_and_an_operator_all(subject: TestStore) {
+pub(crate) async fn an_owner_decides_its_own_and_an_operator_all(subject: TestStore) {
     let (store, session, bob) = (&subject.store, id("s"), Owner::key("bob"));
     let (of_alice, of_bob) = (question("t"), question("t"));
     let change =

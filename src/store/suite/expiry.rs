@@ -1,7 +1,7 @@
 //! What expires where the clock is wrong. A store is opened more than once.
 
 use super::*;
-use crate::store::file::FileRecord;
+use crate::file::FileRecord;
 
 const DAY: i64 = 24 * 60 * 60;
 const TEN_YEARS: i64 = 3_650 * DAY;
@@ -51,7 +51,7 @@ async fn expire(store: &Store) {
 }
 
 /// Nothing expires by a clock that is ten years ahead, whatever is written by it, and however often the store is opened.
-pub(in crate::store) async fn a_wrong_clock_deletes_nothing(open: impl AsyncFn() -> Store) {
+pub(crate) async fn a_wrong_clock_deletes_nothing(open: impl AsyncFn() -> Store) {
     let store = open().await;
     for number in 0..5 {
         turn(&store, &format!("named{number}"), IdOrigin::Client).await;
@@ -82,7 +82,7 @@ pub(in crate::store) async fn a_wrong_clock_deletes_nothing(open: impl AsyncFn()
 }
 
 /// A store in which nothing was, whatever the clock was before, expires by the clock.
-pub(in crate::store) async fn an_empty_store_trusts_the_clock(open: impl AsyncFn() -> Store) {
+pub(crate) async fn an_empty_store_trusts_the_clock(open: impl AsyncFn() -> Store) {
     let store = open().await;
     store.shift_clock(-TEN_YEARS).await;
     expire(&store).await;

@@ -16,7 +16,7 @@ pub(super) fn record(owner: &Owner, name: &str, bytes: u64) -> FileRecord {
         purpose: Purpose::UserData,
         tool: None,
         round: None,
-        blob: crate::ids::random_hex::<16>(),
+        blob: protocol::ids::random_hex::<16>(),
     }
 }
 
@@ -56,7 +56,7 @@ impl TestStore {
     }
 }
 
-pub(in crate::store) async fn a_file_is_known_to_its_owner_until_it_is_deleted(subject: TestStore) {
+pub(crate) async fn a_file_is_known_to_its_owner_until_it_is_deleted(subject: TestStore) {
     let (store, bob) = (&subject.store, Owner::key("bob"));
     let record = FileRecord {
         purpose: Purpose::AssistantsOutput,
@@ -110,7 +110,7 @@ pub(in crate::store) async fn a_file_is_known_to_its_owner_until_it_is_deleted(s
     assert!(subject.dead_blobs().await.is_empty());
 }
 
-pub(in crate::store) async fn a_file_that_is_known_takes_no_second_row(subject: TestStore) {
+pub(crate) async fn a_file_that_is_known_takes_no_second_row(subject: TestStore) {
     let first = record(&owner(), "a", 10);
     let again = FileRecord {
         blob: "other".to_owned(),
@@ -129,9 +129,7 @@ pub(in crate::store) async fn a_file_that_is_known_takes_no_second_row(subject: 
     assert_eq!(subject.store.file_usage().await.unwrap().files, 1);
 }
 
-pub(in crate::store) async fn files_are_deleted_with_the_last_session_that_uses_them(
-    subject: TestStore,
-) {
+pub(crate) async fn files_are_deleted_with_the_last_session_that_uses_them(subject: TestStore) {
     let (store, s, t) = (&subject.store, id("s"), id("t"));
     let made = FileRecord {
         session: Some(s.clone()),
@@ -164,7 +162,7 @@ pub(in crate::store) async fn files_are_deleted_with_the_last_session_that_uses_
     assert_eq!(subject.dead_blobs().await, [blob]);
 }
 
-pub(in crate::store) async fn a_bound_file_may_be_older_than_its_session(subject: TestStore) {
+pub(crate) async fn a_bound_file_may_be_older_than_its_session(subject: TestStore) {
     let (store, s) = (&subject.store, id("s"));
     let bound = FileRecord {
         bound: true,
@@ -179,7 +177,7 @@ pub(in crate::store) async fn a_bound_file_may_be_older_than_its_session(subject
     assert_eq!(subject.names(&owner(), &all()).await, [""; 0]);
 }
 
-pub(in crate::store) async fn lists_come_in_pages_in_both_orders(subject: TestStore) {
+pub(crate) async fn lists_come_in_pages_in_both_orders(subject: TestStore) {
     for name in ["a", "b", "c", "d"] {
         subject.put(record(&owner(), name, 1)).await;
     }
@@ -219,7 +217,7 @@ pub(in crate::store) async fn lists_come_in_pages_in_both_orders(subject: TestSt
     assert_eq!(subject.names(&owner(), &images).await, ["e", "f"]);
 }
 
-pub(in crate::store) async fn files_of_large_owners_are_evicted_first(subject: TestStore) {
+pub(crate) async fn files_of_large_owners_are_evicted_first(subject: TestStore) {
     let (alice, bob) = (owner(), Owner::key("bob"));
     // Least recently used, but of an owner with few bytes.
     subject.put(record(&bob, "small", 300)).await;
@@ -256,7 +254,7 @@ pub(in crate::store) async fn files_of_large_owners_are_evicted_first(subject: T
     );
 }
 
-pub(in crate::store) async fn a_session_may_use_more_files_than_one_batch(subject: TestStore) {
+pub(crate) async fn a_session_may_use_more_files_than_one_batch(subject: TestStore) {
     let expected: Vec<String> = (0..150).map(|number| format!("{number}")).collect();
     for name in &expected {
         let record = FileRecord {
@@ -274,7 +272,7 @@ pub(in crate::store) async fn a_session_may_use_more_files_than_one_batch(subjec
     assert_eq!(subject.dead_blobs().await.len(), 100);
 }
 
-pub(in crate::store) async fn unused_files_expire(subject: TestStore) {
+pub(crate) async fn unused_files_expire(subject: TestStore) {
     let store = &subject.store;
     let attached = subject.put(record(&owner(), "attached", 1)).await;
     store
@@ -284,7 +282,7 @@ pub(in crate::store) async fn unused_files_expire(subject: TestStore) {
     let (old, used) = (record(&owner(), "old", 1), record(&owner(), "used", 1));
     let (old, used) = (subject.put(old).await, subject.put(used).await);
     for file in [&attached, &old, &used] {
-        store.set_unused_for(&file.id, 100).await;
+        assert_eq!(store.set_unused_for(&file.id, 100).await.unwrap(), 1);
     }
     store.touch_file(&owner(), &used.id).await.unwrap();
     assert_eq!(store.expire_files(Duration::MAX).await.unwrap(), 0);

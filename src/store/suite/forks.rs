@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(in crate::store) async fn a_fork_copies_up_to_the_index(subject: TestStore) {
+pub(crate) async fn a_fork_copies_up_to_the_index(subject: TestStore) {
     let instructions = vec![system("i0"), system("i1")];
     let messages = [user("m2"), hidden_result("m3"), answer("m4"), user("m5")];
     let source = Change {
@@ -37,7 +37,7 @@ pub(in crate::store) async fn a_fork_copies_up_to_the_index(subject: TestStore) 
     assert_eq!(subject.session_of_call("call_x").await, Some(id("source")));
 }
 
-pub(in crate::store) async fn forks_of_large_sessions_are_independent(subject: TestStore) {
+pub(crate) async fn forks_of_large_sessions_are_independent(subject: TestStore) {
     let [source, fork, second, part] = ["source", "fork", "second", "part"].map(id);
     let messages = many(1_000);
     let change = Change {
@@ -132,7 +132,7 @@ fn new_instructions(numbers: &mut Numbers, step: usize) -> Option<Vec<Message>> 
         .then(|| (0..step % 4).map(&mut instruction).collect())
 }
 
-pub(in crate::store) async fn any_forks_have_the_effect_of_copies(subject: TestStore) {
+pub(crate) async fn any_forks_have_the_effect_of_copies(subject: TestStore) {
     let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
     let mut model: Vec<Option<Model>> = vec![None; 5];
     let session = |slot: usize| id(&format!("s{slot}"));
@@ -198,7 +198,7 @@ pub(in crate::store) async fn any_forks_have_the_effect_of_copies(subject: TestS
     assert_eq!(subject.store.stored_rows().await, [0, 0, 0]);
 }
 
-pub(in crate::store) async fn large_instructions_belong_to_each_fork(subject: TestStore) {
+pub(crate) async fn large_instructions_belong_to_each_fork(subject: TestStore) {
     let large = [system(&"x".repeat(300_000)), system("small")];
     let [source, fork, cut, second] = ["source", "fork", "cut", "second"].map(id);
     let with = |instructions: &[Message], messages: &[StoredMessage]| Change {
@@ -228,7 +228,7 @@ pub(in crate::store) async fn large_instructions_belong_to_each_fork(subject: Te
     assert!(loaded(&second).await == (large.to_vec(), long));
 }
 
-pub(in crate::store) async fn a_refused_fork_has_a_specific_error(subject: TestStore) {
+pub(crate) async fn a_refused_fork_has_a_specific_error(subject: TestStore) {
     let source = id("source");
     subject.write(&source, append(0, &[user("a")])).await;
     subject.fork(&source, None, &id("named")).await.unwrap();
@@ -250,7 +250,7 @@ pub(in crate::store) async fn a_refused_fork_has_a_specific_error(subject: TestS
     assert_eq!(page.data.len(), 2);
 }
 
-pub(in crate::store) async fn a_replacement_replaces_everything(subject: TestStore) {
+pub(crate) async fn a_replacement_replaces_everything(subject: TestStore) {
     let session = id("s");
     let new = Change {
         instructions: Some(vec![system("i")]),

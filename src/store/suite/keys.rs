@@ -19,7 +19,7 @@ fn held(run: &RunId) -> KeyClaim {
     KeyClaim::Held { run: run.clone() }
 }
 
-pub(in crate::store) async fn a_key_belongs_to_one_request_of_its_owner(subject: TestStore) {
+pub(crate) async fn a_key_belongs_to_one_request_of_its_owner(subject: TestStore) {
     let (first, second) = (RunId::fresh(), RunId::fresh());
     let key = "~".repeat(255);
     assert_eq!(subject.claim(&key, &REQUEST, &first).await, KeyClaim::New);
@@ -34,7 +34,7 @@ pub(in crate::store) async fn a_key_belongs_to_one_request_of_its_owner(subject:
     assert_eq!(claimed.await.unwrap(), KeyClaim::New);
 }
 
-pub(in crate::store) async fn two_claims_at_once_give_one_key(subject: TestStore) {
+pub(crate) async fn two_claims_at_once_give_one_key(subject: TestStore) {
     for number in 0..50 {
         let key = format!("k{number}");
         let mut claiming = JoinSet::new();
@@ -53,7 +53,7 @@ pub(in crate::store) async fn two_claims_at_once_give_one_key(subject: TestStore
     }
 }
 
-pub(in crate::store) async fn a_released_key_is_free(subject: TestStore) {
+pub(crate) async fn a_released_key_is_free(subject: TestStore) {
     let store = &subject.store;
     let (first, second) = (RunId::fresh(), RunId::fresh());
     assert_eq!(subject.claim("k", &REQUEST, &first).await, KeyClaim::New);
@@ -70,7 +70,7 @@ pub(in crate::store) async fn a_released_key_is_free(subject: TestStore) {
     assert!(store.run(&owner(), &second).await.unwrap().is_none());
 }
 
-pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(subject: TestStore) {
+pub(crate) async fn a_key_passes_from_an_interrupted_run_to_the_next(subject: TestStore) {
     let store = &subject.store;
     let (first, second, third) = (RunId::fresh(), RunId::fresh(), RunId::fresh());
     subject.claim("k", &REQUEST, &first).await;
@@ -120,9 +120,7 @@ pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(s
     assert!(passed.unwrap());
 }
 
-pub(in crate::store) async fn the_oldest_keys_of_the_largest_owner_go_after_its_answers(
-    subject: TestStore,
-) {
+pub(crate) async fn the_oldest_keys_of_the_largest_owner_go_after_its_answers(subject: TestStore) {
     let store = &subject.store;
     let limits = AnswerLimits {
         total: 20_000,
@@ -172,7 +170,7 @@ pub(in crate::store) async fn the_oldest_keys_of_the_largest_owner_go_after_its_
     assert_eq!(subject.claim("k0", &REQUEST, &retry).await, KeyClaim::New);
 }
 
-pub(in crate::store) async fn keys_expire(subject: TestStore) {
+pub(crate) async fn keys_expire(subject: TestStore) {
     const DAY: i64 = 24 * 60 * 60;
     let store = &subject.store;
     let (first, second) = (RunId::fresh(), RunId::fresh());

@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use super::*;
 
-pub(in crate::store) async fn a_long_change_is_atomic(subject: TestStore) {
+pub(crate) async fn a_long_change_is_atomic(subject: TestStore) {
     let session = id("long");
     let messages = many(2_500);
     subject.write(&session, append(0, &messages[..7])).await;
@@ -34,7 +34,7 @@ pub(in crate::store) async fn a_long_change_is_atomic(subject: TestStore) {
     );
 }
 
-pub(in crate::store) async fn a_long_edit_keeps_the_messages_before_it(subject: TestStore) {
+pub(crate) async fn a_long_edit_keeps_the_messages_before_it(subject: TestStore) {
     let session = id("long");
     let messages = many(1_800);
     let first = Change {
@@ -65,7 +65,7 @@ pub(in crate::store) async fn a_long_edit_keeps_the_messages_before_it(subject: 
     }
 }
 
-pub(in crate::store) async fn large_messages_and_any_text_are_stored_unchanged(subject: TestStore) {
+pub(crate) async fn large_messages_and_any_text_are_stored_unchanged(subject: TestStore) {
     let session = id("s");
     let large = "🦀\"\\\u{0}\u{2028}ß".repeat(300_000);
     assert!(large.len() > 3 * 1024 * 1024);
@@ -93,7 +93,7 @@ pub(in crate::store) async fn large_messages_and_any_text_are_stored_unchanged(s
     assert_eq!(stored.messages[3..], [user("more"), user("and more")]);
 }
 
-pub(in crate::store) async fn long_sessions_are_replaced_copied_and_deleted(subject: TestStore) {
+pub(crate) async fn long_sessions_are_replaced_copied_and_deleted(subject: TestStore) {
     let (session, copy) = (id("s"), id("copy"));
     let messages = many(1_500);
     subject.replace(&session, 5, append(0, &messages)).await;
@@ -118,9 +118,7 @@ pub(in crate::store) async fn long_sessions_are_replaced_copied_and_deleted(subj
     );
 }
 
-pub(in crate::store) async fn a_session_is_read_consistently_while_it_is_written(
-    subject: TestStore,
-) {
+pub(crate) async fn a_session_is_read_consistently_while_it_is_written(subject: TestStore) {
     let session = id("s");
     // The text of each message is the number of messages in the state.
     let state = |count: usize| vec![user(&count.to_string()); count];
@@ -143,7 +141,7 @@ pub(in crate::store) async fn a_session_is_read_consistently_while_it_is_written
     assert_eq!(subject.loaded(&session).await.messages.len(), 1_100);
 }
 
-pub(in crate::store) async fn short_writes_are_made_beside_long_ones(subject: TestStore) {
+pub(crate) async fn short_writes_are_made_beside_long_ones(subject: TestStore) {
     let messages = many(6_000);
     let done = std::sync::atomic::AtomicBool::new(false);
     let long = async {
@@ -192,7 +190,7 @@ async fn dropped_at<T>(
     .await
 }
 
-pub(in crate::store) async fn a_write_dropped_at_any_point_is_atomic(subject: TestStore) {
+pub(crate) async fn a_write_dropped_at_any_point_is_atomic(subject: TestStore) {
     for count_of_new in [2, 200, 1_500] {
         for when_woken in [false, true] {
             check_dropped_writes(&subject, when_woken, count_of_new).await;

@@ -9,7 +9,7 @@ use super::*;
 /// How long a test waits for a lease that it does not get.
 const SHORT: Duration = Duration::from_millis(50);
 
-pub(in crate::store) async fn a_write_under_a_lease_that_ended_is_refused(subject: TestStore) {
+pub(crate) async fn a_write_under_a_lease_that_ended_is_refused(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let first = subject.lease(&session).await;
     let old = first.fence().clone();
@@ -38,9 +38,7 @@ pub(in crate::store) async fn a_write_under_a_lease_that_ended_is_refused(subjec
     assert_eq!(store.list(&owner(), 10, None).await.unwrap().data.len(), 1);
 }
 
-pub(in crate::store) async fn a_lease_waits_in_order_and_at_most_the_given_time(
-    subject: TestStore,
-) {
+pub(crate) async fn a_lease_waits_in_order_and_at_most_the_given_time(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let first = subject.lease(&session).await;
     for wait in [Duration::ZERO, SHORT] {
@@ -69,7 +67,7 @@ pub(in crate::store) async fn a_lease_waits_in_order_and_at_most_the_given_time(
         .unwrap();
 }
 
-pub(in crate::store) async fn leases_of_other_sessions_and_owners_do_not_wait(subject: TestStore) {
+pub(crate) async fn leases_of_other_sessions_and_owners_do_not_wait(subject: TestStore) {
     let store = &subject.store;
     let leases = [
         (owner(), id("s")),
@@ -83,7 +81,7 @@ pub(in crate::store) async fn leases_of_other_sessions_and_owners_do_not_wait(su
     assert_eq!(leases.len(), 3);
 }
 
-pub(in crate::store) async fn a_lease_can_be_renewed_until_it_ends(subject: TestStore) {
+pub(crate) async fn a_lease_can_be_renewed_until_it_ends(subject: TestStore) {
     let lease = subject.lease(&id("s")).await;
     for _ in 0..3 {
         subject.store.renew(&lease).await.unwrap();
@@ -92,7 +90,7 @@ pub(in crate::store) async fn a_lease_can_be_renewed_until_it_ends(subject: Test
     subject.store.write(lease.fence(), &change).await.unwrap();
 }
 
-pub(in crate::store) async fn a_dropped_write_delays_the_next_lease(subject: TestStore) {
+pub(crate) async fn a_dropped_write_delays_the_next_lease(subject: TestStore) {
     let session = id("s");
     let messages = many(2_000);
     let lease = subject.lease(&session).await;
@@ -118,7 +116,7 @@ pub(in crate::store) async fn a_dropped_write_delays_the_next_lease(subject: Tes
     );
 }
 
-pub(in crate::store) async fn the_list_says_which_sessions_are_leased(subject: TestStore) {
+pub(crate) async fn the_list_says_which_sessions_are_leased(subject: TestStore) {
     for name in ["s", "t"] {
         subject.write(&id(name), append(0, &[user("a")])).await;
     }
@@ -129,7 +127,7 @@ pub(in crate::store) async fn the_list_says_which_sessions_are_leased(subject: T
     assert!(!subject.summary(&id("s")).await.running);
 }
 
-pub(in crate::store) async fn turns_of_a_session_never_overlap(subject: TestStore) {
+pub(crate) async fn turns_of_a_session_never_overlap(subject: TestStore) {
     let inside = Arc::new(Mutex::new([0_usize; 3]));
     let mut turns = tokio::task::JoinSet::new();
     for number in 0..150 {

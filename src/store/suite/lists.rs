@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::*;
 
-pub(in crate::store) async fn pages_cover_all_sessions_once_last_written_first(subject: TestStore) {
+pub(crate) async fn pages_cover_all_sessions_once_last_written_first(subject: TestStore) {
     let names: Vec<SessionId> = (0..25).map(|number| id(&format!("s{number}"))).collect();
     for name in &names {
         subject.write(name, append(0, &[user("t")])).await;
@@ -53,7 +53,7 @@ fn titled(keep: usize, messages: &[StoredMessage], title: Option<(usize, Option<
     }
 }
 
-pub(in crate::store) async fn titles_follow_the_messages_that_give_them(subject: TestStore) {
+pub(crate) async fn titles_follow_the_messages_that_give_them(subject: TestStore) {
     let session = id("s");
     let title = async || subject.summary(&session).await.title;
     let change = async |change: Change| subject.write(&session, change).await;
@@ -81,7 +81,7 @@ pub(in crate::store) async fn titles_follow_the_messages_that_give_them(subject:
     assert_eq!(title().await, None);
 }
 
-pub(in crate::store) async fn sessions_that_were_not_written_expire(subject: TestStore) {
+pub(crate) async fn sessions_that_were_not_written_expire(subject: TestStore) {
     let store = &subject.store;
     let with_call = |call: String| Change {
         client_calls: vec![call],
@@ -119,7 +119,7 @@ pub(in crate::store) async fn sessions_that_were_not_written_expire(subject: Tes
     assert_eq!(expire(Duration::ZERO).await, 0);
 }
 
-pub(in crate::store) async fn nameless_sessions_expire_after_their_own_time(subject: TestStore) {
+pub(crate) async fn nameless_sessions_expire_after_their_own_time(subject: TestStore) {
     let store = &subject.store;
     let nameless = Change {
         id_origin: IdOrigin::Nameless,

@@ -6,9 +6,7 @@ use super::approvals::{approve, ends, question};
 use super::sizes::check_counts;
 use super::*;
 
-pub(in crate::store) async fn a_turn_stays_with_its_session_until_it_is_dropped(
-    subject: TestStore,
-) {
+pub(crate) async fn a_turn_stays_with_its_session_until_it_is_dropped(subject: TestStore) {
     let store = &subject.store;
     let session = id("s");
     subject.write(&session, append(0, &[user("a")])).await;
@@ -38,7 +36,7 @@ pub(in crate::store) async fn a_turn_stays_with_its_session_until_it_is_dropped(
     }
 }
 
-pub(in crate::store) async fn a_turn_goes_with_its_session(subject: TestStore) {
+pub(crate) async fn a_turn_goes_with_its_session(subject: TestStore) {
     let store = &subject.store;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
@@ -57,7 +55,7 @@ pub(in crate::store) async fn a_turn_goes_with_its_session(subject: TestStore) {
     assert!(matches!(kept, Err(StoreError::LeaseLost)), "{kept:?}");
 }
 
-pub(in crate::store) async fn a_replacement_ends_the_turn(subject: TestStore) {
+pub(crate) async fn a_replacement_ends_the_turn(subject: TestStore) {
     let store = &subject.store;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
@@ -68,7 +66,7 @@ pub(in crate::store) async fn a_replacement_ends_the_turn(subject: TestStore) {
     check_counts(store).await;
 }
 
-pub(in crate::store) async fn a_refused_change_ends_no_turn(subject: TestStore) {
+pub(crate) async fn a_refused_change_ends_no_turn(subject: TestStore) {
     let store = &subject.store;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
@@ -103,7 +101,7 @@ pub(in crate::store) async fn a_refused_change_ends_no_turn(subject: TestStore) 
     store.release(lease).await;
 }
 
-pub(in crate::store) async fn a_turn_counts_for_the_size_of_its_session(subject: TestStore) {
+pub(crate) async fn a_turn_counts_for_the_size_of_its_session(subject: TestStore) {
     let store = &subject.store;
     let limits = SessionLimits {
         session_bytes: 2_000,
@@ -127,7 +125,7 @@ pub(in crate::store) async fn a_turn_counts_for_the_size_of_its_session(subject:
     assert_eq!(subject.loaded(&id("s")).await.turn.unwrap().len(), 500);
 }
 
-pub(in crate::store) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: TestStore) {
+pub(crate) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: TestStore) {
     let store = &subject.store;
     let (run, session) = (RunId::fresh(), id("s"));
     store
@@ -203,7 +201,7 @@ pub(in crate::store) async fn a_run_goes_on_with_its_turn_once_all_is_decided(su
     check_counts(store).await;
 }
 
-pub(in crate::store) async fn of_each_owner_a_run_goes_on(subject: TestStore) {
+pub(crate) async fn of_each_owner_a_run_goes_on(subject: TestStore) {
     let (store, other) = (&subject.store, Owner::key("other"));
     let mut runs = Vec::new();
     for (owner, session) in [(owner(), "s"), (owner(), "t"), (other, "s")] {
@@ -226,9 +224,7 @@ pub(in crate::store) async fn of_each_owner_a_run_goes_on(subject: TestStore) {
     }
 }
 
-pub(in crate::store) async fn a_turn_says_which_run_goes_on_at_its_beginning_only(
-    subject: TestStore,
-) {
+pub(crate) async fn a_turn_says_which_run_goes_on_at_its_beginning_only(subject: TestStore) {
     let store = &subject.store;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let run = RunId::fresh();

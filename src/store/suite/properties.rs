@@ -9,7 +9,7 @@ use super::*;
 /// Number of new instructions, number of kept messages, and which of the new messages are a user's.
 type Step = (Option<usize>, usize, Vec<bool>);
 
-pub(in crate::store) fn changes_have_the_effect_of_list_operations(
+pub(crate) fn changes_have_the_effect_of_list_operations(
     open: impl Fn() -> BoxFuture<'static, TestStore>,
 ) {
     let step = (

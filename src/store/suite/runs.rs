@@ -65,7 +65,7 @@ pub(super) fn answer_of(length: usize) -> RunAnswer {
     }
 }
 
-pub(in crate::store) async fn a_record_has_the_state_of_its_run(subject: TestStore) {
+pub(crate) async fn a_record_has_the_state_of_its_run(subject: TestStore) {
     let run = RunId::fresh();
     assert_eq!(subject.record(&run).await, None);
     // Without a record there is nothing to end.
@@ -94,7 +94,7 @@ pub(in crate::store) async fn a_record_has_the_state_of_its_run(subject: TestSto
     assert_eq!(ended.created_at, record.created_at);
 }
 
-pub(in crate::store) async fn an_answer_is_stored_once_and_unchanged(subject: TestStore) {
+pub(crate) async fn an_answer_is_stored_once_and_unchanged(subject: TestStore) {
     for length in [0, 1, 200_000, 300_000, LARGE, 2 * 1024 * 1024] {
         let answer = RunAnswer {
             status: StatusCode::UNPROCESSABLE_ENTITY,
@@ -111,7 +111,7 @@ pub(in crate::store) async fn an_answer_is_stored_once_and_unchanged(subject: Te
     }
 }
 
-pub(in crate::store) async fn an_owner_sees_and_changes_only_its_own_runs(subject: TestStore) {
+pub(crate) async fn an_owner_sees_and_changes_only_its_own_runs(subject: TestStore) {
     let store = &subject.store;
     let bob = Owner::key("bob");
     let run = RunId::fresh();
@@ -130,7 +130,7 @@ pub(in crate::store) async fn an_owner_sees_and_changes_only_its_own_runs(subjec
     assert_eq!(store.answer(&bob, &run).await.unwrap(), None);
 }
 
-pub(in crate::store) async fn a_deleted_record_leaves_nothing(subject: TestStore) {
+pub(crate) async fn a_deleted_record_leaves_nothing(subject: TestStore) {
     let store = &subject.store;
     for length in [None, Some(10), Some(300_000), Some(LARGE)] {
         let run = RunId::fresh();
@@ -147,7 +147,7 @@ pub(in crate::store) async fn a_deleted_record_leaves_nothing(subject: TestStore
     }
 }
 
-pub(in crate::store) async fn a_write_records_its_run(subject: TestStore) {
+pub(crate) async fn a_write_records_its_run(subject: TestStore) {
     let session = id("s");
     let by = |run: &RunId, change: Change| Change {
         run: Some(run.clone()),
@@ -187,7 +187,7 @@ pub(in crate::store) async fn a_write_records_its_run(subject: TestStore) {
     assert_eq!(subject.record(&run).await, None);
 }
 
-pub(in crate::store) async fn imports_and_forks_have_no_last_run(subject: TestStore) {
+pub(crate) async fn imports_and_forks_have_no_last_run(subject: TestStore) {
     let session = id("s");
     let change = Change {
         run: Some(RunId::fresh()),
@@ -201,7 +201,7 @@ pub(in crate::store) async fn imports_and_forks_have_no_last_run(subject: TestSt
     assert_eq!(subject.loaded(&session).await.last_run, None);
 }
 
-pub(in crate::store) async fn ended_records_expire(subject: TestStore) {
+pub(crate) async fn ended_records_expire(subject: TestStore) {
     let store = &subject.store;
     let running = RunId::fresh();
     subject.begin(&running).await;
@@ -225,7 +225,7 @@ pub(in crate::store) async fn ended_records_expire(subject: TestStore) {
     assert_eq!(subject.state(&running).await, RunRecordState::Running);
 }
 
-pub(in crate::store) async fn an_answer_that_is_too_large_is_not_stored(subject: TestStore) {
+pub(crate) async fn an_answer_that_is_too_large_is_not_stored(subject: TestStore) {
     let store = &subject.store;
     let run = RunId::fresh();
     let claimed = store.claim_key(&owner(), "k", &[0; 32], &run).await;
@@ -254,9 +254,7 @@ pub(in crate::store) async fn an_answer_that_is_too_large_is_not_stored(subject:
     assert_eq!(subject.answer(&other).await, answer_of(900));
 }
 
-pub(in crate::store) async fn the_oldest_answers_of_the_largest_owner_are_evicted(
-    subject: TestStore,
-) {
+pub(crate) async fn the_oldest_answers_of_the_largest_owner_are_evicted(subject: TestStore) {
     let store = &subject.store;
     let limits = AnswerLimits {
         total: 20_000,
@@ -294,9 +292,7 @@ pub(in crate::store) async fn the_oldest_answers_of_the_largest_owner_are_evicte
     assert!((15..20).contains(&records), "{records}");
 }
 
-pub(in crate::store) async fn a_large_answer_dropped_at_any_point_is_whole_or_absent(
-    subject: TestStore,
-) {
+pub(crate) async fn a_large_answer_dropped_at_any_point_is_whole_or_absent(subject: TestStore) {
     let store = &subject.store;
     for polls in 0..8 {
         let run = RunId::fresh();

@@ -5,7 +5,7 @@ use futures_util::future::try_join_all;
 
 use super::*;
 
-pub(in crate::store) async fn a_change_appends_and_keeps_messages_unchanged(subject: TestStore) {
+pub(crate) async fn a_change_appends_and_keeps_messages_unchanged(subject: TestStore) {
     let session = id("s");
     assert!(subject.is_gone(&session).await);
     let developer = r#"{ "role":"developer","content":[{"type":"text","text":"x"}],"y":1.0 }"#;
@@ -26,7 +26,7 @@ pub(in crate::store) async fn a_change_appends_and_keeps_messages_unchanged(subj
     assert_eq!(subject.summary(&session).await.message_count, 5);
 }
 
-pub(in crate::store) async fn a_head_says_how_large_a_session_is(subject: TestStore) {
+pub(crate) async fn a_head_says_how_large_a_session_is(subject: TestStore) {
     let session = id("s");
     let head = async || subject.store.head(&owner(), &session).await.unwrap();
     assert_eq!(head().await, None);
@@ -48,7 +48,7 @@ pub(in crate::store) async fn a_head_says_how_large_a_session_is(subject: TestSt
     assert_eq!(others.unwrap(), None);
 }
 
-pub(in crate::store) async fn a_change_deletes_messages_that_it_does_not_keep(subject: TestStore) {
+pub(crate) async fn a_change_deletes_messages_that_it_does_not_keep(subject: TestStore) {
     let session = id("s");
     let all = [user("a"), answer("b"), user("c"), answer("d")];
     subject.write(&session, append(0, &all)).await;
@@ -76,9 +76,7 @@ pub(in crate::store) async fn a_change_deletes_messages_that_it_does_not_keep(su
     assert_eq!(subject.summary(&session).await.message_count, 1);
 }
 
-pub(in crate::store) async fn a_change_that_keeps_more_than_is_stored_leaves_no_gap(
-    subject: TestStore,
-) {
+pub(crate) async fn a_change_that_keeps_more_than_is_stored_leaves_no_gap(subject: TestStore) {
     for stored in [0, 2] {
         let session = id(&format!("s{stored}"));
         let there = vec![user("there"); stored];
@@ -99,14 +97,14 @@ pub(in crate::store) async fn a_change_that_keeps_more_than_is_stored_leaves_no_
     }
 }
 
-pub(in crate::store) async fn an_empty_session_can_be_kept(subject: TestStore) {
+pub(crate) async fn an_empty_session_can_be_kept(subject: TestStore) {
     let session = id("s");
     subject.write(&session, Change::default()).await;
     let stored = subject.loaded(&session).await;
     assert_eq!((stored.instructions, stored.messages), (vec![], vec![]));
 }
 
-pub(in crate::store) async fn an_owner_sees_and_changes_only_what_is_its_own(subject: TestStore) {
+pub(crate) async fn an_owner_sees_and_changes_only_what_is_its_own(subject: TestStore) {
     let session = id("same");
     let other = Owner::key("bob");
     let store = &subject.store;
@@ -149,7 +147,7 @@ pub(in crate::store) async fn an_owner_sees_and_changes_only_what_is_its_own(sub
     assert!(store.load(&everybody, &session).await.unwrap().is_none());
 }
 
-pub(in crate::store) async fn many_sessions_are_written_and_read_at_once(subject: TestStore) {
+pub(crate) async fn many_sessions_are_written_and_read_at_once(subject: TestStore) {
     let turns = (0..20).map(|number| {
         let store = subject.store.clone();
         async move {
@@ -170,7 +168,7 @@ pub(in crate::store) async fn many_sessions_are_written_and_read_at_once(subject
     assert!(page.data.iter().all(|entry| entry.message_count == 20));
 }
 
-pub(in crate::store) async fn dropped_reads_have_no_effect(subject: TestStore) {
+pub(crate) async fn dropped_reads_have_no_effect(subject: TestStore) {
     let session = id("s");
     let messages = many(200);
     subject.write(&session, append(0, &messages)).await;
@@ -182,7 +180,7 @@ pub(in crate::store) async fn dropped_reads_have_no_effect(subject: TestStore) {
     assert_eq!(subject.loaded(&session).await.messages, messages);
 }
 
-pub(in crate::store) async fn a_closed_store_refuses_everything(subject: TestStore) {
+pub(crate) async fn a_closed_store_refuses_everything(subject: TestStore) {
     let lease = subject.lease(&id("s")).await;
     subject.store.ping().await.unwrap();
     subject.store.close().await;

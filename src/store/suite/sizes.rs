@@ -10,7 +10,7 @@ fn of_size(bytes: usize) -> StoredMessage {
 }
 
 /// Compares the counted bytes with the bytes of all rows.
-pub(in crate::store) async fn check_counts(store: &Store) {
+pub(crate) async fn check_counts(store: &Store) {
     let sizes = "WITH sizes AS
         (SELECT session, seq, octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
             + coalesce(octet_length(sources), 0) AS bytes FROM messages)";
@@ -79,7 +79,7 @@ async fn ids(store: &Store, owner: &Owner) -> Vec<String> {
     ids.collect()
 }
 
-pub(in crate::store) async fn bytes_are_counted_through_every_operation(subject: TestStore) {
+pub(crate) async fn bytes_are_counted_through_every_operation(subject: TestStore) {
     let store = &subject.store;
     let long: Vec<_> = (0..1_300).map(|number| user(&number.to_string())).collect();
     let with_instructions = |change: Change| Change {
@@ -145,7 +145,7 @@ pub(in crate::store) async fn bytes_are_counted_through_every_operation(subject:
     assert_eq!(store.number(usage).await, 0);
 }
 
-pub(in crate::store) async fn a_session_above_its_limit_is_refused_and_nothing_is_changed(
+pub(crate) async fn a_session_above_its_limit_is_refused_and_nothing_is_changed(
     subject: TestStore,
 ) {
     limited(&subject, 100 * KIB, usize::MAX).await;
@@ -198,9 +198,7 @@ pub(in crate::store) async fn a_session_above_its_limit_is_refused_and_nothing_i
     check_counts(store).await;
 }
 
-pub(in crate::store) async fn sessions_without_a_clients_id_go_before_a_write_is_refused(
-    subject: TestStore,
-) {
+pub(crate) async fn sessions_without_a_clients_id_go_before_a_write_is_refused(subject: TestStore) {
     limited(&subject, usize::MAX, 100 * KIB).await;
     let (store, large, small) = (&subject.store, owner(), Owner::key("bob"));
     let fill = |bytes: usize| append(0, &[of_size(bytes * KIB)]);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::waiting::{MAX_WAITING, MAX_WAITING_OF_OWNER};
 use super::*;
 
-pub(in crate::store) async fn a_call_belongs_to_the_session_that_wrote_it_last(subject: TestStore) {
+pub(crate) async fn a_call_belongs_to_the_session_that_wrote_it_last(subject: TestStore) {
     let change = Change {
         client_calls: vec!["c1".to_owned(), "c2".to_owned(), "c1".to_owned()],
         ..append(0, &[user("a")])
@@ -21,7 +21,7 @@ pub(in crate::store) async fn a_call_belongs_to_the_session_that_wrote_it_last(s
     assert!(!subject.is_gone(&id("one")).await);
 }
 
-pub(in crate::store) async fn an_unstored_turn_waits_for_any_of_its_calls(subject: TestStore) {
+pub(crate) async fn an_unstored_turn_waits_for_any_of_its_calls(subject: TestStore) {
     let store = &subject.store;
     let calls = ["c1".to_owned(), "c2".to_owned()];
     let session = StoredSession {
@@ -58,7 +58,7 @@ pub(in crate::store) async fn an_unstored_turn_waits_for_any_of_its_calls(subjec
     assert_eq!(subject.session_of_call("c1").await, Some(id("s")));
 }
 
-pub(in crate::store) async fn unstored_turns_are_bounded_in_time_and_number(subject: TestStore) {
+pub(crate) async fn unstored_turns_are_bounded_in_time_and_number(subject: TestStore) {
     let store = &subject.store;
     let park = |call: String, until: Instant| {
         store.park(&owner(), &[call], UnstoredTurn::default(), until);
@@ -75,7 +75,7 @@ pub(in crate::store) async fn unstored_turns_are_bounded_in_time_and_number(subj
     assert!(unstored(store, &owner(), &last).await.is_some());
 }
 
-pub(in crate::store) async fn an_owner_with_few_unstored_turns_keeps_them(subject: TestStore) {
+pub(crate) async fn an_owner_with_few_unstored_turns_keeps_them(subject: TestStore) {
     let store = &subject.store;
     let until = Instant::now() + Duration::from_secs(60);
     let [few, many, most] = ["few", "many", "most"].map(Owner::key);
@@ -103,7 +103,7 @@ pub(in crate::store) async fn an_owner_with_few_unstored_turns_keeps_them(subjec
     assert_eq!(unstored(store, &most, "c0").await, None);
 }
 
-pub(in crate::store) async fn attachments_are_dropped_when_detached_or_expired(subject: TestStore) {
+pub(crate) async fn attachments_are_dropped_when_detached_or_expired(subject: TestStore) {
     let store = &subject.store;
     let until = Instant::now() + Duration::from_secs(60);
     let park = |call: &str, until: Instant| {

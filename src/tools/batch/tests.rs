@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::openai::tool::ToolDefinition;
-use crate::tools::{Tool, ToolPolicy, ToolSource};
+use crate::{Tool, ToolPolicy, ToolSource};
+use protocol::openai::tool::ToolDefinition;
 
 type Act =
     dyn Fn(ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::{CallRefusal, GateRequest, TurnPermissions, Verdict};
-use crate::ids::{ApprovalId, hex};
-use crate::rules::{RuleEntry, RuleRef};
-use crate::tools::ToolSource;
+use crate::ToolSource;
+use policy::rules::{RuleEntry, RuleRef};
+use protocol::ids::{ApprovalId, hex};
 
 /// Default of `approval_timeout`, in seconds.
 pub const DEFAULT_APPROVAL_TIMEOUT: u64 = 24 * 60 * 60;
@@ -35,10 +35,11 @@ pub struct GateWait {
     pub expires_at: i64,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "test-helpers"))]
+#[expect(clippy::unwrap_used, reason = "the number makes a valid id")]
 impl GateWait {
     /// A question with the id of this number.
-    pub(crate) fn example(number: u8) -> Self {
+    pub fn example(number: u8) -> Self {
         Self {
             id: ApprovalId::parse(&format!("apr_{number:048x}")).unwrap(),
             reason: None,

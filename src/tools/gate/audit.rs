@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::approvals::digest;
 use super::{GateRequest, Verdict};
-use crate::ids::shown;
-use crate::rules::{Effect, LevelName, RuleDecision};
+use policy::rules::{Effect, LevelName, RuleDecision};
+use protocol::ids::shown;
 
 /// Who has decided about a call.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +59,7 @@ impl DecisionCounter {
             target: "audit",
             owner = context.owner.name(),
             request_id = context.request_id.as_str(),
-            session_id = context.session_id.as_ref().map(crate::ids::SessionId::as_str),
+            session_id = context.session_id.as_ref().map(protocol::ids::SessionId::as_str),
             tool = shown(request.name),
             tool_call_id = shown(request.call_id),
             arguments = digest(request.arguments),

@@ -3,11 +3,11 @@
 use tokio::time::Instant;
 
 use super::{CallRefusal, Gate, GateRequest, Verdict};
-use crate::hooks::HookPoint;
-use crate::hooks::answer::{ApproverAnswer, ToolDecision};
-use crate::hooks::client::{AfterTool, BeforeTool, ResultExtent, ToolUse, join};
-use crate::hooks::event::HookedOutput;
-use crate::tools::{OutputStatus, ToolInvocation, ToolOutput, ToolStatus};
+use crate::{OutputStatus, ToolInvocation, ToolOutput, ToolStatus};
+use policy::hooks::HookPoint;
+use policy::hooks::answer::{ApproverAnswer, ToolDecision};
+use policy::hooks::client::{AfterTool, BeforeTool, ResultExtent, ToolUse, join};
+use policy::hooks::event::HookedOutput;
 
 /// A result on its way to the model.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ fn apply(after: AfterTool, status: &mut ToolStatus, output: &mut ToolOutput) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::{CodeDetail, ToolDetail, ToolFile};
+    use crate::{CodeDetail, ToolDetail, ToolFile};
 
     fn result() -> ToolOutput {
         ToolOutput {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::rules::{
+use policy::rules::{
     CallCounts, Effect, Level, LevelName, Permissions, RuleDecision, RuleEntry, RuleSet, RuledCall,
 };
 

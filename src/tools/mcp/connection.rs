@@ -24,7 +24,7 @@ use super::news::ListNews;
 use super::result;
 use super::stdio::Ending;
 use super::watched::ProgressSink;
-use crate::tools::ToolInvocation;
+use crate::ToolInvocation;
 
 /// Most pages of a list of tools; the others are left out.
 /// Tried by `hostile::endless_pages_and_floods_of_tools_are_cut`.

@@ -25,7 +25,7 @@ use super::secrets::Secrets;
 use super::sse::SseTransport;
 use super::stdio::{Ending, StdioTransport};
 use super::watched::Watched;
-use crate::tools::settings::mcp::{HttpKind, McpEndpoint, McpServerSettings, McpTransport};
+use crate::settings::mcp::{HttpKind, McpEndpoint, McpServerSettings, McpTransport};
 
 /// What connections to a server are made with.
 #[derive(Debug)]

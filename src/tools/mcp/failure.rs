@@ -7,8 +7,8 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
 
 use super::http::HttpError;
-use crate::net::certificate_remedy;
-use crate::tools::error_body::MOST_BYTES;
+use crate::error_body::MOST_BYTES;
+use net::certificate_remedy;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]

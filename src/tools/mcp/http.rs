@@ -19,9 +19,9 @@ use super::oauth::Tokens;
 use super::pace::Pace;
 use super::post::{Envelope, get, post};
 use super::secrets::Secrets;
-use crate::ids::Owner;
-use crate::tools::settings::mcp::McpEndpoint;
-use crate::web::fetch::GuardedHosts;
+use crate::settings::mcp::McpEndpoint;
+use protocol::ids::Owner;
+use web::fetch::GuardedHosts;
 
 /// Shortest pause that a server can ask for before a stream is opened again, in milliseconds.
 /// Tried by `protocol::streams_that_end_at_once_are_opened_again_with_pauses_only`.

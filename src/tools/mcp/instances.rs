@@ -15,9 +15,9 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::failure::RequestFailure;
 use super::process::ProcessUser;
-use crate::ids::Owner;
-use crate::quota::heaviest;
-use crate::tools::ToolInvocation;
+use crate::ToolInvocation;
+use protocol::ids::Owner;
+use quota::heaviest;
 
 /// Longest time between two looks for idle connections.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);

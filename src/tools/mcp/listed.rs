@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::mend::mend;
 use super::trim::trim;
-use crate::tools::settings::mcp::McpServerSettings;
+use crate::settings::mcp::McpServerSettings;
 
 /// How much one server may list.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use rmcp::service::RxJsonRpcMessage;
 use serde::de::IgnoredAny;
 
 use super::line::id_in;
-use crate::openai::surrogates::replace_lone_surrogates;
+use protocol::openai::surrogates::replace_lone_surrogates;
 
 /// A message of a server.
 pub(super) type ServerMessage = RxJsonRpcMessage<RoleClient>;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use sha2::{Digest, Sha256};
 
-use crate::ids::hex;
-use crate::tools::set::MAX_NAME_CHARS;
+use crate::set::MAX_NAME_CHARS;
+use protocol::ids::hex;
 
 /// Size of the digest that tells names apart that are too long, in characters.
 const DIGEST_CHARS: usize = 8;

@@ -19,8 +19,8 @@ use url::Url;
 
 use self::client::{TokenClient, WatchedClient};
 use super::failure::RequestFailure;
-use crate::tools::settings::mcp::McpOAuth;
-use crate::web::SetupError;
+use crate::settings::mcp::McpOAuth;
+use web::SetupError;
 
 /// Longest time until there is a token, discovery included. After it the call fails.
 const TOKEN_LIMIT: Duration = Duration::from_secs(8);

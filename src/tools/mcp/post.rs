@@ -19,8 +19,8 @@ use super::http::HttpError;
 use super::message::{self, ServerMessage};
 use super::pace::{MESSAGE_BYTES, Pace};
 use super::secrets::Secrets;
-use crate::sse::{Resumption, SseDecoder, SseEvent};
-use crate::tools::error_body::{MOST_BYTES, start_of, text_of};
+use crate::error_body::{MOST_BYTES, start_of, text_of};
+use protocol::sse::{Resumption, SseDecoder, SseEvent};
 
 const SESSION_ID: &str = "mcp-session-id";
 const LAST_EVENT_ID: &str = "last-event-id";

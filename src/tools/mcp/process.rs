@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 
 use super::guard::{MCP_GUARD, NOT_STARTED};
 use super::pace::{MESSAGE_BYTES, Pace};
-use crate::ids::Owner;
-use crate::tools::settings::mcp::{McpCommand, OWNER_PLACEHOLDER};
+use crate::settings::mcp::{McpCommand, OWNER_PLACEHOLDER};
+use protocol::ids::Owner;
 
 /// How long a server may take to end once its standard input is closed. After it the guard ends it.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);

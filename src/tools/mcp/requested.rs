@@ -21,16 +21,16 @@ use super::http::HttpAccess;
 use super::instances::{InstanceKey, InstanceLease, InstanceLimits, Instances, ServerKey};
 use super::listed::{self, Listing, REQUESTED};
 use super::process::ProcessUser;
-use crate::ids::{Owner, hex};
-use crate::tools::ToolInvocation;
-use crate::tools::mcp_offer::McpServerRequest;
-use crate::tools::set::Globs;
-use crate::tools::settings::mcp::{
+use crate::ToolInvocation;
+use crate::mcp_offer::McpServerRequest;
+use crate::set::Globs;
+use crate::settings::mcp::{
     HttpKind, McpEndpoint, McpRequestSettings, McpScope, McpServerSettings, McpTransport,
 };
-use crate::web::fetch::{GuardedHosts, HostRefusal};
-use crate::web::stats::Tally;
-use crate::web::{Outcomes, SetupError};
+use protocol::ids::{Owner, hex};
+use web::fetch::{GuardedHosts, HostRefusal};
+use web::stats::Tally;
+use web::{Outcomes, SetupError};
 
 /// Connects to the MCP servers that requests declare. Cheap to clone.
 #[derive(Debug, Clone)]

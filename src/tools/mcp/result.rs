@@ -5,10 +5,8 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::tools::webhook::parts::{
-    MAX_ENTRIES, decode_base64, file_base_name, image, is_media_type,
-};
-use crate::tools::{OutputStatus, ToolFile, ToolOutput};
+use crate::webhook::parts::{MAX_ENTRIES, decode_base64, file_base_name, image, is_media_type};
+use crate::{OutputStatus, ToolFile, ToolOutput};
 
 /// The media type of content that has none.
 const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";

@@ -18,9 +18,9 @@ use super::failure::RequestFailure;
 use super::instances::{InstanceKey, InstanceLimits, Instances, ServerKey};
 use super::listed::{CONFIGURED, Listing};
 use super::process::ProcessUser;
-use crate::net::Backoff;
-use crate::tools::ToolInvocation;
-use crate::tools::settings::mcp::{McpScope, McpServerSettings, McpTransport};
+use crate::ToolInvocation;
+use crate::settings::mcp::{McpScope, McpServerSettings, McpTransport};
+use net::Backoff;
 
 /// Pause before a server is started again, growing with each failure.
 const RESTARTS: Backoff = Backoff {

@@ -25,8 +25,8 @@ use super::pace::{MESSAGE_BYTES, Pace};
 use super::post::refused;
 use super::secrets::Secrets;
 use super::stdio::Ending;
-use crate::sse::{SseDecoder, SseError, SseEvent};
-use crate::tools::settings::mcp::McpEndpoint;
+use crate::settings::mcp::McpEndpoint;
+use protocol::sse::{SseDecoder, SseError, SseEvent};
 
 /// Most events before the one that names the endpoint. After them the server is not used.
 /// Tried by `sse::a_hostile_stream_gets_no_credentials_elsewhere_and_no_memory`.

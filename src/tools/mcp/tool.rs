@@ -11,11 +11,11 @@ use super::listed::Listing;
 use super::requested::RequestedServer;
 use super::server::McpServer;
 use super::{listed, names, result};
-use crate::openai::tool::ToolDefinition;
-use crate::tools::settings::mcp::{McpScope, McpServerSettings};
-use crate::tools::{
+use crate::settings::mcp::{McpScope, McpServerSettings};
+use crate::{
     RemoteToolName, SharedTool, Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource,
 };
+use protocol::openai::tool::ToolDefinition;
 
 /// The server of a tool.
 #[derive(Debug, Clone)]

@@ -17,8 +17,8 @@ use tokio_util::sync::DropGuard;
 use super::news::ListNews;
 use super::pace::Pace;
 use super::secrets::Secrets;
-use crate::tools::error_body::MOST_BYTES;
-use crate::tools::{ProgressSender, ToolProgress};
+use crate::error_body::MOST_BYTES;
+use crate::{ProgressSender, ToolProgress};
 
 /// Most requests of a server that are not answered yet. With one more its connection is closed.
 const MAX_OPEN_REQUESTS: usize = 64;

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::ids::shown;
-use crate::tools::ToolError;
+use crate::ToolError;
+use protocol::ids::shown;
 
 /// Longest code of one call, in bytes. The model is asked to send it in several.
 /// Tried by `arguments::outputs_are_names_or_objects_and_others_are_told`.

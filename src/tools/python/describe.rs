@@ -1,10 +1,10 @@
 //! The descriptions of the tools for models.
 
 use super::{EXECUTE_PYTHON, LIST_FILES, READ_FILE, RESET_PYTHON};
-use crate::openai::tool::ToolDefinition;
-use crate::sandbox::IsolationReport;
-use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
-use crate::tools::requested::WantedFile;
+use crate::requested::WantedFile;
+use protocol::openai::tool::ToolDefinition;
+use sandbox::IsolationReport;
+use sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
 
 const EXECUTE_PARAMETERS: &str = r#"{"type":"object","properties":{"code":{"type":"string","description":"Python source code."},"outputs":{"type":"array","description":"Files of the working directory to hand to the user even if this call does not change them.","items":{"anyOf":[{"type":"string"},{"type":"object","properties":{"name":{"type":"string"},"format":{"type":"string"}},"required":["name"],"additionalProperties":false}]}}},"required":["code"],"additionalProperties":false}"#;
 const READ_PARAMETERS: &str = r#"{"type":"object","properties":{"name":{"type":"string","description":"Path relative to the working directory, as list_files shows it."},"offset":{"type":"integer","minimum":1,"description":"First line to show, from 1. Default 1."},"limit":{"type":"integer","minimum":1,"description":"Most lines to show. Default 500."}},"required":["name"],"additionalProperties":false}"#;

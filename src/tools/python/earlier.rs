@@ -1,7 +1,7 @@
 //! What earlier calls of a conversation have left in the interpreter, by their results.
 
 use super::{EXECUTE_PYTHON, RESET_PYTHON, files, report};
-use crate::openai::message::NO_OUTPUT;
+use protocol::openai::message::NO_OUTPUT;
 
 /// What earlier calls have left in the interpreter and its working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

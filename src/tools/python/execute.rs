@@ -5,12 +5,12 @@ use super::describe::{WORKING_DIRECTORY, working_directory};
 use super::interpreters::Interpreters;
 use super::live::LiveOutput;
 use super::report;
-use crate::media::media_type;
-use crate::sandbox::{CapturedFile, Cell, CellOutcome, Image};
-use crate::tools::requested::WantedFile;
-use crate::tools::{
+use crate::requested::WantedFile;
+use crate::{
     CodeDetail, ToolDetail, ToolError, ToolFile, ToolImage, ToolInvocation, ToolNotice, ToolOutput,
 };
+use protocol::media::media_type;
+use sandbox::{CapturedFile, Cell, CellOutcome, Image};
 
 pub(super) async fn execute(
     interpreters: &Interpreters,

@@ -3,10 +3,10 @@
 use super::arguments::Read;
 use super::describe::{size, working_directory};
 use super::interpreters::Interpreters;
-use crate::media::{is_utf8_text, media_type};
-use crate::sandbox::FileRange;
-use crate::tools::cap::first_chars;
-use crate::tools::{ToolError, ToolInvocation, ToolOutput};
+use crate::cap::first_chars;
+use crate::{ToolError, ToolInvocation, ToolOutput};
+use protocol::media::{is_utf8_text, media_type};
+use sandbox::FileRange;
 
 /// Most bytes of a file that are read for one page. Of a larger file the rest is not shown.
 const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;

@@ -3,9 +3,9 @@
 #[cfg(test)]
 use std::sync::Arc;
 
-use crate::ids::WorkspaceId;
-use crate::sandbox::settings::Settings;
-use crate::sandbox::{
+use protocol::ids::WorkspaceId;
+use sandbox::settings::Settings;
+use sandbox::{
     Cell, CellOutcome, FileContent, FileRange, InterpreterError, IsolationReport, OutputListener,
     Sandbox, Stats, WithNotices, WorkFile, WorkingFile,
 };

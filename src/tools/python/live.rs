@@ -2,9 +2,9 @@
 
 use parking_lot::Mutex;
 
-use crate::sandbox::OutputStream;
-use crate::tools::cap::first_chars;
-use crate::tools::{ProgressSender, ToolProgress};
+use crate::cap::first_chars;
+use crate::{ProgressSender, ToolProgress};
+use sandbox::OutputStream;
 
 /// Most output of one call that is shown live, in bytes; the result contains the beginning and end of all output.
 /// Tried by `python::live_output::live_output_is_bounded_and_says_so_once`.

@@ -1,11 +1,11 @@
 //! The result of a cell as text for the model: labelled sections, and a message for every kind of end.
 
 use super::describe::{limit_texts, seconds, size};
-use crate::media::media_type;
-use crate::openai::message::NO_OUTPUT;
-use crate::sandbox::settings::Settings;
-use crate::sandbox::{CapturedFile, CellEnd, CellError, CellOutcome, ResourceLimit};
-use crate::tools::OutputStatus;
+use crate::OutputStatus;
+use protocol::media::media_type;
+use protocol::openai::message::NO_OUTPUT;
+use sandbox::settings::Settings;
+use sandbox::{CapturedFile, CellEnd, CellError, CellOutcome, ResourceLimit};
 
 /// The exception with which code ends itself.
 const EXIT: &str = "SystemExit";

@@ -10,15 +10,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::*;
-use crate::ids::Owner;
-use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
-use crate::sandbox::{
+use crate::source::{Source, Sources};
+use crate::{CallContext, CodeDetail, OutputStatus, ProgressSender, ToolDetail, ToolProgress};
+use protocol::ids::Owner;
+use sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
+use sandbox::{
     CapturedFile, Cell, CellEnd, CellError, CellOutcome, FileContent, FileRange, Image,
     OutputListener, OutputStream, ResourceLimit, SandboxError, WithNotices, WorkFile, WorkingFile,
-};
-use crate::tools::source::{Source, Sources};
-use crate::tools::{
-    CallContext, CodeDetail, OutputStatus, ProgressSender, ToolDetail, ToolProgress,
 };
 
 /// A scripted interpreter that records its calls.
@@ -220,7 +218,7 @@ fn invocation(arguments: &Value) -> (ToolInvocation, Receiver<ToolProgress>) {
             files: [WorkFile {
                 id: "file-1".into(),
                 name: "data.csv".into(),
-                content: crate::sandbox::Blob::file(std::path::PathBuf::from("/blob"), 3),
+                content: sandbox::Blob::file(std::path::PathBuf::from("/blob"), 3),
                 is_produced: false,
             }]
             .into(),
@@ -308,7 +306,7 @@ fn the_description_says_what_persists_what_is_there_and_what_the_limits_are() {
 #[test]
 fn the_schemas_can_be_compiled_and_take_both_forms_of_outputs() {
     let code = CodeExecution::over(Interpreters::Scripted(Arc::new(Scripted::new())));
-    let schemas = crate::tools::schema::SchemaCache::default();
+    let schemas = crate::schema::SchemaCache::default();
     for tool in code.tools() {
         let schema = tool.definition().parameters.clone().unwrap();
         assert!(schemas.get(&schema).is_some(), "{schema}");
@@ -316,7 +314,7 @@ fn the_schemas_can_be_compiled_and_take_both_forms_of_outputs() {
     let schema = tool(&code, EXECUTE_PYTHON).definition().parameters.clone();
     let schema = schemas.get(&schema.unwrap()).unwrap();
     let text = r#"{"code":"1","outputs":["a.csv",{"name":"b","format":"csv"}]}"#;
-    let repaired = crate::tools::repair::repair_arguments(text, Some(&schema));
+    let repaired = crate::repair::repair_arguments(text, Some(&schema));
     assert!(repaired.arguments.is_ok(), "{repaired:?}");
     assert_eq!(repaired.text, text);
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 
 use super::read::inner_value;
 use super::{MAX_REPAIRED_WEIGHT, Repair, RepairedObject};
-use crate::tools::schema::{ArgumentChecker, SchemaNodes};
+use crate::schema::{ArgumentChecker, SchemaNodes};
 
 /// Most passes, as fixing a value can reveal errors inside it. After them the arguments are refused if they are not
 /// valid.

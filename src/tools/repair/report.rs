@@ -8,8 +8,8 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
-use crate::tools::cap::first_chars;
-use crate::tools::schema::ArgumentChecker;
+use crate::cap::first_chars;
+use crate::schema::ArgumentChecker;
 
 /// Most errors that are listed; the others are counted.
 /// Tried by `repair::errors::an_error_text_is_bounded`.

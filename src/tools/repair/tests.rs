@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::tools::schema::SchemaCache;
+use crate::schema::SchemaCache;
 
 fn compiled(schema: &Value) -> Arc<CompiledSchema> {
     SchemaCache::default()

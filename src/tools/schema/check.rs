@@ -18,7 +18,7 @@ const MAX_ERROR_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A schema with the remaining budget of one call.
 #[derive(Debug)]
-pub(in crate::tools) struct ArgumentChecker<'a> {
+pub(crate) struct ArgumentChecker<'a> {
     schema: &'a CompiledSchema,
     validity: Cell<u64>,
     report: Cell<u64>,
@@ -28,7 +28,7 @@ pub(in crate::tools) struct ArgumentChecker<'a> {
 
 impl CompiledSchema {
     /// A checker with a full budget.
-    pub(in crate::tools) fn checker(&self) -> ArgumentChecker<'_> {
+    pub(crate) fn checker(&self) -> ArgumentChecker<'_> {
         ArgumentChecker {
             schema: self,
             validity: Cell::new(CHECK_UNITS),
@@ -41,7 +41,7 @@ impl CompiledSchema {
 
 impl<'a> ArgumentChecker<'a> {
     /// Whether a value is valid. `false` also if it is nested too deep or its check exceeds the budget.
-    pub(in crate::tools) fn is_valid(&self, value: &Value) -> bool {
+    pub(crate) fn is_valid(&self, value: &Value) -> bool {
         if self.is_too_deep(value) {
             return false;
         }
@@ -55,17 +55,17 @@ impl<'a> ArgumentChecker<'a> {
     }
 
     /// Whether a value was not checked because its check exceeds the budget.
-    pub(in crate::tools) fn gave_up(&self) -> bool {
+    pub(crate) fn gave_up(&self) -> bool {
         self.gave_up.get()
     }
 
     /// Whether checking a value may need more stack than a task has.
-    pub(in crate::tools) fn is_too_deep(&self, value: &Value) -> bool {
+    pub(crate) fn is_too_deep(&self, value: &Value) -> bool {
         self.schema.is_too_deep(value)
     }
 
     /// The errors of a value that is not too deep: all of them, or only the first, or none, as the budget allows.
-    pub(in crate::tools) fn errors<'v>(&'v self, value: &'v Value) -> Vec<ValidationError<'v>> {
+    pub(crate) fn errors<'v>(&'v self, value: &'v Value) -> Vec<ValidationError<'v>> {
         let budget = if self.gave_up() { 0 } else { self.report.get() };
         let Some(cost) = self.schema.document.cost(value, budget) else {
             self.report.set(0);
@@ -88,18 +88,18 @@ impl<'a> ArgumentChecker<'a> {
     }
 
     /// Takes the cost of looking up the nodes of `parts` parts from the budget; `false` if the budget is too small.
-    pub(in crate::tools) fn may_look_up(&self, parts: usize) -> bool {
+    pub(crate) fn may_look_up(&self, parts: usize) -> bool {
         let units = SchemaNodes::lookup_units(&self.schema.document);
         spend(&self.lookup, units.saturating_mul(parts as u64))
     }
 
     /// The schema nodes that apply to the arguments as a whole.
-    pub(in crate::tools) fn root(&self) -> SchemaNodes<'a> {
+    pub(crate) fn root(&self) -> SchemaNodes<'a> {
         SchemaNodes::root(&self.schema.document)
     }
 
     /// The part of the schema at a JSON pointer.
-    pub(in crate::tools) fn at(&self, pointer: &str) -> Option<&'a Value> {
+    pub(crate) fn at(&self, pointer: &str) -> Option<&'a Value> {
         self.schema.document.root.pointer(pointer)
     }
 }

@@ -11,7 +11,7 @@ const MAX_NODES: usize = 64;
 ///
 /// All alternatives are included. A match therefore only suggests a repair; the validator decides whether it is valid.
 #[derive(Debug, Clone)]
-pub(in crate::tools) struct SchemaNodes<'a> {
+pub(crate) struct SchemaNodes<'a> {
     document: &'a SchemaDocument,
     nodes: Vec<&'a Value>,
 }
@@ -71,7 +71,7 @@ impl<'a> SchemaNodes<'a> {
     }
 
     /// The nodes for a property.
-    pub(in crate::tools) fn property(&self, key: &str) -> Self {
+    pub(crate) fn property(&self, key: &str) -> Self {
         self.descend(|node| {
             node.get("properties")
                 .and_then(|properties| properties.get(key))
@@ -81,7 +81,7 @@ impl<'a> SchemaNodes<'a> {
     }
 
     /// The nodes for an array's item.
-    pub(in crate::tools) fn item(&self, index: usize) -> Self {
+    pub(crate) fn item(&self, index: usize) -> Self {
         self.descend(|node| {
             let listed = |keyword| node.get(keyword).and_then(|items: &Value| items.get(index));
             listed("prefixItems")
@@ -92,7 +92,7 @@ impl<'a> SchemaNodes<'a> {
     }
 
     /// Whether a property is named in any of the nodes.
-    pub(in crate::tools) fn names(&self, key: &str) -> bool {
+    pub(crate) fn names(&self, key: &str) -> bool {
         self.requires(key)
             || self
                 .objects()
@@ -101,7 +101,7 @@ impl<'a> SchemaNodes<'a> {
     }
 
     /// Whether any of the nodes requires the property.
-    pub(in crate::tools) fn requires(&self, key: &str) -> bool {
+    pub(crate) fn requires(&self, key: &str) -> bool {
         self.objects()
             .filter_map(|node| node.get("required")?.as_array())
             .flatten()
@@ -109,7 +109,7 @@ impl<'a> SchemaNodes<'a> {
     }
 
     /// Whether any of the nodes forbids properties that it does not name.
-    pub(in crate::tools) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.objects().any(|node| {
             ["additionalProperties", "unevaluatedProperties"]
                 .iter()
@@ -118,7 +118,7 @@ impl<'a> SchemaNodes<'a> {
     }
 
     /// Whether `null` is certainly invalid: a node excludes it and none names it.
-    pub(in crate::tools) fn excludes_null(&self) -> bool {
+    pub(crate) fn excludes_null(&self) -> bool {
         let mut excluded = false;
         for node in self.objects() {
             let named = [
@@ -137,7 +137,7 @@ impl<'a> SchemaNodes<'a> {
     }
 
     /// Whether any of the nodes says that the value is a path.
-    pub(in crate::tools) fn is_path(&self) -> bool {
+    pub(crate) fn is_path(&self) -> bool {
         self.objects().any(|node| {
             let format = node.get("format").and_then(Value::as_str);
             matches!(format, Some("path" | "absolute_path" | "relative_path"))

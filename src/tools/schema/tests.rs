@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 impl CompiledSchema {
-    pub(in crate::tools) fn is_valid(&self, value: &Value) -> bool {
+    pub(crate) fn is_valid(&self, value: &Value) -> bool {
         self.checker().is_valid(value)
     }
 }

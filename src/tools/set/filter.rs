@@ -6,8 +6,8 @@ use globset::{Glob, GlobSet};
 
 use super::super::Tool;
 use super::super::gate::CallRefusal;
-use crate::ids::shown;
-use crate::rules::Permissions;
+use policy::rules::Permissions;
+use protocol::ids::shown;
 
 /// Most patterns of one list. Requests bring them, and compiling each takes time; a longer list is refused.
 /// Tried by `tools::set::a_glob_that_cannot_be_read_is_named`.
@@ -73,7 +73,7 @@ impl ToolFilter {
     }
 
     /// What the model is told of a tool of which the rules deny every call.
-    pub(in crate::tools) fn denial(&self, tool: &dyn Tool) -> Option<Arc<str>> {
+    pub(crate) fn denial(&self, tool: &dyn Tool) -> Option<Arc<str>> {
         let (name, policy) = (&tool.definition().name, tool.policy());
         let denied = self.permissions.denies_whatever(name, policy.classes())?;
         let refusal = CallRefusal::never_permitted(name, denied.reason.as_deref());
@@ -81,14 +81,14 @@ impl ToolFilter {
     }
 
     /// Whether a server-side tool of this name may be used.
-    pub(in crate::tools) fn offers(&self, name: &str) -> bool {
+    pub(crate) fn offers(&self, name: &str) -> bool {
         self.enabled
             && self.allow.as_ref().is_none_or(|globs| globs.matches(name))
             && !self.deny.matches(name)
     }
 
     /// Whether the client runs a declared tool even if the dispatch URL could run it.
-    pub(in crate::tools) fn is_for_client(&self, name: &str) -> bool {
+    pub(crate) fn is_for_client(&self, name: &str) -> bool {
         !self.enabled || self.client_tools.matches(name)
     }
 }

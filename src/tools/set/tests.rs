@@ -4,11 +4,11 @@ use ::http::{HeaderMap, Method};
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::tools::ToolSource;
-use crate::tools::configured::{self, ConfiguredToolsError};
-use crate::tools::requested::RequestedTools;
-use crate::tools::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
-use crate::tools::source::{Source, SourceList, Sources};
+use crate::ToolSource;
+use crate::configured::{self, ConfiguredToolsError};
+use crate::requested::RequestedTools;
+use crate::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
+use crate::source::{Source, SourceList, Sources};
 
 const PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
 
@@ -53,7 +53,7 @@ fn settings(configured: &[&str], dispatch: Option<&[&str]>) -> Settings {
         max_result_chars: 1000,
         connect_timeout: Duration::from_secs(1),
         code_by_default: false,
-        certificates: crate::net::CaCertificates::default(),
+        certificates: net::CaCertificates::default(),
     }
 }
 

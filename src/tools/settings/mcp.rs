@@ -7,8 +7,8 @@ use ::http::HeaderMap;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::net::CaCertificates;
-use crate::tools::set::Globs;
+use crate::set::Globs;
+use net::CaCertificates;
 
 /// Settings of MCP servers.
 #[derive(Debug, Clone)]

@@ -34,7 +34,7 @@ impl SourceList {
     }
 
     /// The tools of these MCP servers, if they can run calls.
-    pub(in crate::tools) fn tools_of_servers(
+    pub(crate) fn tools_of_servers(
         &self,
         servers: &HashSet<String>,
     ) -> impl Iterator<Item = &SharedTool> {
@@ -47,7 +47,7 @@ impl SourceList {
     }
 
     /// How many tools of MCP servers a request may have without searching; `None` if there is no search.
-    pub(in crate::tools) fn most_without_search(&self) -> Option<usize> {
+    pub(crate) fn most_without_search(&self) -> Option<usize> {
         self.sources.iter().find_map(|source| match source {
             Source::ToolSearch(search) => Some(search.above()),
             _ => None,

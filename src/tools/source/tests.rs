@@ -4,8 +4,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::tools::set::Globs;
-use crate::tools::{Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
+use crate::set::Globs;
+use crate::{Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
 
 /// A tool that answers with its own name.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::SourceList;
-use crate::ids::WorkspaceId;
+use protocol::ids::WorkspaceId;
 
 /// The workspace of a turn that is not stored. When this is dropped, the sources delete what they keep for it.
 #[derive(Debug)]

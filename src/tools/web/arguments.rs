@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::tools::ToolError;
-use crate::web::{DomainFilter, Freshness};
+use crate::ToolError;
+use web::{DomainFilter, Freshness};
 
 /// Longest query, in characters. The model is asked for a shorter one.
 /// Tried by `web::arguments::one_or_several_wordings_are_searched`.

@@ -1,9 +1,9 @@
 //! What models are told about the tools before they call them.
 
 use super::{READ_PAGE, WEB_SEARCH};
-use crate::openai::tool::ToolDefinition;
-use crate::tools::requested::WebOptions;
-use crate::web::{DomainFilter, Location};
+use crate::requested::WebOptions;
+use protocol::openai::tool::ToolDefinition;
+use web::{DomainFilter, Location};
 
 /// Most domains that a description names; of others it says that there are more.
 const MAX_NAMED: usize = 10;

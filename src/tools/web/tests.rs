@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::ids::Owner;
-use crate::openai::citation::CitedSource;
-use crate::tools::cited_sources::CitedSources;
-use crate::tools::requested::ContextSize;
-use crate::tools::{CallContext, ProgressSender, ToolDetail};
-use crate::web::{DocumentKind, Freshness, SearchResult};
+use crate::cited_sources::CitedSources;
+use crate::requested::ContextSize;
+use crate::{CallContext, ProgressSender, ToolDetail};
+use protocol::ids::Owner;
+use protocol::openai::citation::CitedSource;
+use web::{DocumentKind, Freshness, SearchResult};
 
 /// Everything that some reader takes for the end of a line.
 const LINE_ENDS: [&str; 11] = [

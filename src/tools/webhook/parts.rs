@@ -9,14 +9,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::retry::WebhookError;
-use crate::media::MAX_NAME_BYTES;
-use crate::openai::raw::{RawObject, slice_of};
-use crate::tools::{ImageData, ToolFile, ToolImage};
+use crate::{ImageData, ToolFile, ToolImage};
+use protocol::media::MAX_NAME_BYTES;
+use protocol::openai::raw::{RawObject, slice_of};
 
 /// Most images, and most files, of one result. A longer list of a webhook is an error; of an MCP server the others are
 /// left out, and a note counts them.
 /// Tried by `webhook::result::an_error_names_the_invalid_field_but_not_its_value`.
-pub(in crate::tools) const MAX_ENTRIES: usize = 100;
+pub(crate) const MAX_ENTRIES: usize = 100;
 /// The name of a file whose given name has no usable characters.
 const DEFAULT_NAME: &str = "file";
 /// The media type of a file that has none or an invalid one.
@@ -207,7 +207,7 @@ fn data_url(url: &str) -> Option<(&str, &str)> {
 }
 
 /// An image of this media type from its base64 text.
-pub(in crate::tools) fn image(mime_type: &str, data: &Bytes) -> Option<ToolImage> {
+pub(crate) fn image(mime_type: &str, data: &Bytes) -> Option<ToolImage> {
     let mime_type = mime_type.to_ascii_lowercase();
     if !mime_type.starts_with("image/") || !is_media_type(&mime_type) {
         return None;
@@ -224,7 +224,7 @@ pub(in crate::tools) fn image(mime_type: &str, data: &Bytes) -> Option<ToolImage
 }
 
 /// The bytes of a base64 text, which may have line breaks.
-pub(in crate::tools) fn decode_base64(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     if let Ok(content) = STANDARD.decode(text) {
         return Some(content);
     }
@@ -234,7 +234,7 @@ pub(in crate::tools) fn decode_base64(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Whether a text has the form of a media type.
-pub(in crate::tools) fn is_media_type(text: &str) -> bool {
+pub(crate) fn is_media_type(text: &str) -> bool {
     /// Longest media type, in characters: RFC 6838 allows 127 on each side. A longer one is an error.
     const MAX_CHARS: usize = 255;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&byte);
@@ -248,7 +248,7 @@ pub(in crate::tools) fn is_media_type(text: &str) -> bool {
 }
 
 /// The last component of a path without control characters; never `.` or `..`.
-pub(in crate::tools) fn file_base_name(name: &str) -> String {
+pub(crate) fn file_base_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut plain: String = last.chars().filter(|c| !c.is_control()).collect();
     plain.truncate(plain.floor_char_boundary(MAX_NAME_BYTES));

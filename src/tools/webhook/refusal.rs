@@ -4,8 +4,8 @@ use ::http::header::CONTENT_ENCODING;
 use ::http::{Response, StatusCode};
 
 use super::response::media_type;
-use crate::net::ReceivedBody;
-use crate::tools::error_body::{start_of, text_of};
+use crate::error_body::{start_of, text_of};
+use net::ReceivedBody;
 
 /// What a response with a 4xx status says, if its body is JSON or plain text.
 pub(super) async fn words(response: Response<ReceivedBody>) -> Option<String> {

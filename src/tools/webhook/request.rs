@@ -14,9 +14,9 @@ use url::{Url, form_urlencoded};
 
 use super::Endpoint;
 use super::retry::{AttemptError, WebhookError};
-use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id, shown};
-use crate::net::{RequestBody, with_configured};
-use crate::tools::{ToolError, ToolInvocation};
+use crate::{ToolError, ToolInvocation};
+use net::{RequestBody, with_configured};
+use protocol::ids::{SessionId, WorkspaceId, fresh_delivery_id, shown};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

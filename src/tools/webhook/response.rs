@@ -7,11 +7,11 @@ use serde_json::value::RawValue;
 
 use super::result;
 use super::retry::{AttemptError, WebhookError};
-use crate::net::{CappedBody, ReceivedBody};
-use crate::openai::raw::RawObject;
-use crate::sse::{SseDecoder, SseEvent};
-use crate::tools::incoming::{MOST_BYTES, SMALL_RESULT};
-use crate::tools::{IncomingResults, ProgressSender, ToolInvocation, ToolOutput, ToolProgress};
+use crate::incoming::{MOST_BYTES, SMALL_RESULT};
+use crate::{IncomingResults, ProgressSender, ToolInvocation, ToolOutput, ToolProgress};
+use net::{CappedBody, ReceivedBody};
+use protocol::openai::raw::RawObject;
+use protocol::sse::{SseDecoder, SseEvent};
 
 /// Reads the result from a response with a success status. Progress of an event stream is forwarded at once.
 ///

@@ -5,9 +5,9 @@ use serde_json::value::RawValue;
 
 use super::parts::{self, ContentParts};
 use super::retry::WebhookError;
-use crate::ids::shown;
-use crate::openai::raw::RawObject;
-use crate::tools::{OutputStatus, ToolOutput};
+use crate::{OutputStatus, ToolOutput};
+use protocol::ids::shown;
+use protocol::openai::raw::RawObject;
 
 /// The key that marks an object as a structured result; an object without it is plain content.
 pub(super) const CONTENT: &str = "content";

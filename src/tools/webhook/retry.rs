@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ::http::{HeaderMap, StatusCode};
 
-use crate::net::{Backoff, BodyError, ClientError, retry_after};
-use crate::tools::ToolError;
+use crate::ToolError;
+use net::{Backoff, BodyError, ClientError, retry_after};
 
 /// Pause before a call is sent again, growing with each failure.
 /// Tried by `retry::delays_increase_to_a_maximum_and_are_limited_in_number`.

@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::*;
-use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
-use crate::tools::{CallContext, ProgressSender, ToolProgress};
+use crate::{CallContext, ProgressSender, ToolProgress};
+use protocol::ids::{Owner, RequestId, SessionId, WorkspaceId};
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 /// A time limit that no passing test reaches.
@@ -180,7 +180,7 @@ fn tool(endpoint: EndpointSettings, idempotent: bool) -> HttpTool {
         max_result_chars: 1000,
         connect_timeout: LONG,
         code_by_default: false,
-        certificates: crate::net::CaCertificates::default(),
+        certificates: net::CaCertificates::default(),
     };
     let client = WebhookClient::new(&settings).unwrap();
     HttpTool::from_settings(&client, &settings.http_tools[0]).unwrap()

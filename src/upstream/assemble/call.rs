@@ -1,10 +1,10 @@
 //! A tool call that arrives in pieces.
 
 use super::AssembledCall;
-use crate::ids::{CallIdStyle, fresh_call_id};
-use crate::openai::event::ToolCallDelta;
-use crate::openai::fold::FoldedFields;
-use crate::openai::tool::{CallKind, CallMembers, ToolCall};
+use protocol::ids::{CallIdStyle, fresh_call_id};
+use protocol::openai::event::ToolCallDelta;
+use protocol::openai::fold::FoldedFields;
+use protocol::openai::tool::{CallKind, CallMembers, ToolCall};
 
 /// Most bytes of an empty object with white space. More are arguments.
 const MAX_PLACEHOLDER: usize = 16;

@@ -5,10 +5,10 @@ use serde_json::value::RawValue;
 use super::DecodeError;
 use super::text::{Halves, TextOf, lossy_string};
 use super::wire::{BoundedList, Delta};
-use crate::openai::event::ToolCallDelta;
-use crate::openai::raw::RawObject;
-use crate::openai::tool::{CallKind, CallMembers};
-use crate::upstream::assemble::MAX_CALLS;
+use crate::assemble::MAX_CALLS;
+use protocol::openai::event::ToolCallDelta;
+use protocol::openai::raw::RawObject;
+use protocol::openai::tool::{CallKind, CallMembers};
 
 /// The tool-call deltas of a delta: those of `tool_calls`, or else that of the legacy `function_call`. Servers that send
 /// both send the same call in both.

@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::text::{flat_text, lossy_string};
-use crate::openai::raw::{RawObject, quoted};
+use protocol::openai::raw::{RawObject, quoted};
 
 /// The texts of a `content` value, which is a string or a list of parts.
 #[derive(Debug, Default)]

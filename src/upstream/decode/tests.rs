@@ -9,9 +9,9 @@ mod tool_calls;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::openai::event::ToolCallDelta;
-use crate::openai::usage::FinishReason;
-use crate::upstream::settings::ThinkTags;
+use crate::settings::ThinkTags;
+use protocol::openai::event::ToolCallDelta;
+use protocol::openai::usage::FinishReason;
 
 fn events(decoder: &mut ChunkDecoder, chunk: &Value) -> Vec<ModelEvent> {
     let mut out = Vec::new();

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use crate::openai::raw::RawObject;
-use crate::openai::surrogates::{replace_lone_surrogates, unit};
+use protocol::openai::raw::RawObject;
+use protocol::openai::surrogates::{replace_lone_surrogates, unit};
 
 /// The text of a JSON string; `None` for any other value.
 ///
@@ -128,7 +128,7 @@ pub(super) fn flat_text(value: &RawValue) -> String {
 /// The JSON text without line ends. In JSON they occur only between tokens.
 ///
 /// Raw values of a chunk are written into `data:` lines unchanged, so that this is called before a chunk is parsed.
-pub(in crate::upstream) fn one_line(json: &str) -> Cow<'_, str> {
+pub(crate) fn one_line(json: &str) -> Cow<'_, str> {
     let json = json.trim_ascii();
     if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_some() {
         Cow::Owned(json.replace(['\n', '\r'], " "))

@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 
 use super::repeat::TextKind;
 use super::text::is_falsy;
-use crate::openai::message::REASONING_FIELDS;
-use crate::openai::raw::ObjectKey;
-use crate::upstream::assemble::MAX_CALLS;
+use crate::assemble::MAX_CALLS;
+use protocol::openai::message::REASONING_FIELDS;
+use protocol::openai::raw::ObjectKey;
 
 /// Unknown fields in their order.
 pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;

@@ -12,10 +12,10 @@ use futures_util::Stream;
 use super::super::UpstreamError;
 use super::super::decode::{ChunkDecoder, DecodeError, one_line, reported_error};
 use super::reader::{BodyReader, ReadError};
-use crate::net::ClientError;
-use crate::openai::event::ModelEvent;
-use crate::openai::raw::quoted;
-use crate::sse::{SseDecoder, SseEvent};
+use net::ClientError;
+use protocol::openai::event::ModelEvent;
+use protocol::openai::raw::quoted;
+use protocol::sse::{SseDecoder, SseEvent};
 
 /// Longest idle time after the finish chunk, while usage or `[DONE]` may still arrive. Then the answer counts as
 /// complete.

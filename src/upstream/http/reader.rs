@@ -10,7 +10,7 @@ use futures_util::Stream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::UpstreamError;
-use crate::net::{ClientError, cause_of};
+use net::{ClientError, cause_of};
 
 /// Why a body cannot be read further.
 #[derive(Debug)]

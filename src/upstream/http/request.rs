@@ -12,9 +12,9 @@ use url::Url;
 
 use super::super::ModelCall;
 use super::super::settings::Quirks;
-use crate::net::RequestBody;
-use crate::openai::raw::{RawObject, push_entry, quoted};
-use crate::parted::PartedWriter;
+use blobs::parted::PartedWriter;
+use net::RequestBody;
+use protocol::openai::raw::{RawObject, push_entry, quoted};
 
 /// Encodes the body of a chat request for the upstream's model, with the quirks of the upstream. The messages are not copied. Texts stand for images
 /// whose files were deleted meanwhile.

@@ -14,7 +14,7 @@ use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use crate::net::{ClientError, ReceivedBody};
+use net::{ClientError, ReceivedBody};
 
 /// The body without its encoding, whose headers are removed. Calls ask for none; some servers and networks compress all the
 /// same. A body with an encoding that is not known stays as it is.

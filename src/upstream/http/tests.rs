@@ -15,12 +15,12 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::*;
-use crate::ids::WorkspaceId;
-use crate::openai::ending::AnswerEnd;
-use crate::openai::event::ModelEvent;
-use crate::openai::usage::FinishReason;
-use crate::upstream::Transcript;
-use crate::upstream::settings::ChosenQuirks;
+use crate::Transcript;
+use crate::settings::ChosenQuirks;
+use protocol::ids::WorkspaceId;
+use protocol::openai::ending::AnswerEnd;
+use protocol::openai::event::ModelEvent;
+use protocol::openai::usage::FinishReason;
 
 /// One step of the scripted server after it has read a request.
 #[derive(Clone)]
@@ -96,7 +96,7 @@ impl Server {
             idle_timeout: long,
             max_stream_bytes: 1 << 20,
             affinity_header: None,
-            certificates: crate::net::CaCertificates::default(),
+            certificates: net::CaCertificates::default(),
             key_source: KeySource::None,
             quirks: ChosenQuirks::default(),
         }

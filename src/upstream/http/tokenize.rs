@@ -9,9 +9,9 @@ use url::Url;
 use super::super::{BoxError, ModelCall, Upstream};
 use super::HttpUpstream;
 use super::response::read_capped;
-use crate::net::RequestBody;
-use crate::openai::raw::quoted;
-use crate::parted::PartedWriter;
+use blobs::parted::PartedWriter;
+use net::RequestBody;
+use protocol::openai::raw::quoted;
 
 /// Largest answer, in bytes, which lists the tokens besides their number. With a larger one tokens are estimated.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;

@@ -2,8 +2,8 @@
 
 use serde_json::value::RawValue;
 
-use crate::openai::message::{FieldChange, Message, Role};
-use crate::openai::raw::RawObject;
+use protocol::openai::message::{FieldChange, Message, Role};
+use protocol::openai::raw::RawObject;
 
 /// Whether a message is more than a blank instruction, or a blank answer without calls.
 pub(super) fn says_something(message: &Message) -> bool {

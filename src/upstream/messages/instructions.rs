@@ -2,8 +2,8 @@
 
 use super::roles::joined;
 use super::with_role;
-use crate::openai::content::{enclosed, rewritten};
-use crate::openai::message::{Message, Role};
+use protocol::openai::content::{enclosed, rewritten};
+use protocol::openai::message::{Message, Role};
 
 /// The messages with one leading message of instructions. Later ones are words of the user in `<system-reminder>` tags, unless
 /// the server takes them where they are.

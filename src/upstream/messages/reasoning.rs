@@ -4,9 +4,9 @@ use serde_json::value::RawValue;
 
 use super::Changes;
 use super::blank::is_blank;
-use crate::openai::message::REASONING_FIELDS;
-use crate::openai::raw::RawObject;
-use crate::upstream::settings::{MissingReasoning, Quirks, ReasoningField};
+use crate::settings::{MissingReasoning, Quirks, ReasoningField};
+use protocol::openai::message::REASONING_FIELDS;
+use protocol::openai::raw::RawObject;
 
 /// Whether the server takes reasoning in any form.
 pub(super) fn stays_as_it_came(quirks: &Quirks) -> bool {

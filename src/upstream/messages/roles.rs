@@ -4,8 +4,8 @@
 //! everything else.
 
 use super::with_role;
-use crate::openai::content;
-use crate::openai::message::{Message, Role};
+use protocol::openai::content;
+use protocol::openai::message::{Message, Role};
 
 /// Separates the texts of two messages that become one.
 const SEPARATOR: &str = "\n\n";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use crate::net::{leading_duration, retry_after, wait};
+use net::{leading_duration, retry_after, wait};
 
 /// Words of a message before the wait, in lower case.
 const BEFORE_WAIT: [&str; 4] = ["again in ", "again after ", "retry in ", "retry after "];

@@ -6,7 +6,7 @@ use super::{
     EmptyContent, FinalCall, MaxTokensField, MissingReasoning, NativeApi, Quirks, ReasoningField,
     RoleOrder, ServerKind, ThinkTags,
 };
-use crate::ids::CallIdStyle;
+use protocol::ids::CallIdStyle;
 
 /// A table whose keys are the fields of [`Quirks`].
 macro_rules! quirks {

@@ -8,7 +8,7 @@ use url::Url;
 use super::{
     EmptyContent, FinalCall, MaxTokensField, MissingReasoning, Quirks, ReasoningField, RoleOrder,
 };
-use crate::ids::CallIdStyle;
+use protocol::ids::CallIdStyle;
 
 /// A server whose quirks are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

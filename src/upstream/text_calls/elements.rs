@@ -3,7 +3,7 @@
 use super::FoundCall;
 use super::forms::call;
 use super::offered::{Offered, Parameters};
-use crate::openai::raw::push_entry;
+use protocol::openai::raw::push_entry;
 
 /// How the elements of the arguments are written.
 struct Elements {

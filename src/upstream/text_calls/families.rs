@@ -4,7 +4,7 @@ use super::FoundCall;
 use super::elements;
 use super::forms::{self, JsonEnd, TextVerdict};
 use super::offered::Offered;
-use crate::openai::event::TextForm;
+use protocol::openai::event::TextForm;
 
 /// Longest white space and marks before the first call of a list, and longest text between a mark and the arguments, in
 /// bytes. A text with more is no call.

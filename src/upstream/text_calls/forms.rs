@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::FoundCall;
 use super::families::{FAMILIES, Family};
-use crate::openai::raw::{RawObject, quoted};
+use protocol::openai::raw::{RawObject, quoted};
 
 /// Longest name of a tool, in bytes; a text with a longer one is no call.
 const MAX_NAME: usize = 64;

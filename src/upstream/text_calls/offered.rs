@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::openai::raw::{RawObject, quoted};
+use protocol::openai::raw::{RawObject, quoted};
 
 /// The tools of a request.
 #[derive(Debug)]

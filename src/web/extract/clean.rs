@@ -1,6 +1,6 @@
 //! Cleans text: invisible characters, blank lines and length.
 
-use crate::web::visible::visible;
+use crate::visible::visible;
 
 /// Cleans a text, removes repeated blank lines outside of code, and cuts it at the end of a line to a number of bytes.
 pub(super) fn text(text: &str, most: usize) -> (String, bool) {

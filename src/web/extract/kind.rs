@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use super::super::DocumentKind;
 use super::Refusal;
 use super::charset;
-use crate::ids::shown;
+use protocol::ids::shown;
 
 /// Most bytes that are inspected for binary data.
 const SAMPLE: usize = 1024;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::extract::{self, Refusal};
 use super::super::{Document, ExtractError, RawPage};
-use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
+use sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
 /// A request to a confined process.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::FetchError;
 use super::media::{Media, media, sniffed};
-use crate::web::encoding::{DecodedBody, Encoding};
+use crate::encoding::{DecodedBody, Encoding};
 
 /// Most bytes of a body without a type that are inspected to find its type.
 const SNIFF_BYTES: usize = 1024;

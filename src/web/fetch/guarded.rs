@@ -8,10 +8,10 @@ use url::Url;
 use super::resolver::{GuardedResolver, MAX_LOOKUPS};
 use super::target::UrlPolicy;
 use super::{FetchError, MAX_HEADER_BYTES, POOL_IDLE};
-use crate::ids::Owner;
-use crate::net::{ClientOptions, UntrustedHosts};
-use crate::quota::FairSemaphore;
-use crate::web::{DomainFilter, SetupError};
+use crate::{DomainFilter, SetupError};
+use net::{ClientOptions, UntrustedHosts};
+use protocol::ids::Owner;
+use quota::FairSemaphore;
 
 /// The hosts that such URLs may name. Cheap to clone.
 #[derive(Clone)]

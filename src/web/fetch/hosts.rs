@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::quota::{FairPermit, FairSemaphore};
-use crate::web::acting;
+use crate::acting;
+use quota::{FairPermit, FairSemaphore};
 
 /// Threshold of hosts from which on idle ones are removed.
 const SWEEP_FROM: usize = 64;
@@ -101,7 +101,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::ids::Owner;
+    use protocol::ids::Owner;
 
     const SECOND: Duration = Duration::from_secs(1);
 

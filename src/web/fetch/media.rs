@@ -1,6 +1,6 @@
 //! Which formats can be read, by the announced type or by the content.
 
-use crate::ids::shown;
+use protocol::ids::shown;
 
 /// How a body is handled.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::address::is_public;
 use super::error::ResolveError;
 use super::target::UrlPolicy;
-use crate::ids::Owner;
-use crate::quota::FairSemaphore;
-use crate::web::acting;
+use crate::acting;
+use protocol::ids::Owner;
+use quota::FairSemaphore;
 
 /// Most look-ups at the same time; others wait, and one owner alone has half of them. Each occupies a thread until the
 /// system's resolver returns, even if its caller is gone, so a name that is never answered holds its permit for many

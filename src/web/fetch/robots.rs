@@ -16,7 +16,7 @@ use reqwest::StatusCode;
 use self::rules::{Rules, product_token};
 use super::FetchError;
 use super::target::Target;
-use crate::web::ENTRY_BYTES;
+use crate::ENTRY_BYTES;
 
 /// How long a file is cached.
 const TTL: Duration = Duration::from_secs(3600);

@@ -10,11 +10,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::web::settings::FetchSettings;
+use crate::settings::FetchSettings;
 
 /// The response for a path.
 #[derive(Debug, Clone)]
-pub(in crate::web) enum ServedReply {
+pub(crate) enum ServedReply {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
     /// These bytes, then `again` repeatedly.
@@ -27,15 +27,15 @@ pub(in crate::web) enum ServedReply {
 
 /// A server that stops when it is dropped.
 #[derive(Debug)]
-pub(in crate::web) struct Server {
-    pub(in crate::web) address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
     task: AbortHandle,
     _tasks: JoinSet<()>,
 }
 
 /// Settings for the public internet.
-pub(in crate::web) fn settings() -> FetchSettings {
+pub(crate) fn settings() -> FetchSettings {
     FetchSettings {
         user_agent: "loopwright/0.1 (tests)".to_owned(),
         connect_timeout: Duration::from_secs(5),
@@ -53,7 +53,7 @@ pub(in crate::web) fn settings() -> FetchSettings {
 }
 
 /// Settings that permit loopback.
-pub(in crate::web) fn local_settings() -> FetchSettings {
+pub(crate) fn local_settings() -> FetchSettings {
     FetchSettings {
         private: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
         ..settings()
@@ -61,7 +61,7 @@ pub(in crate::web) fn local_settings() -> FetchSettings {
 }
 
 /// A response with these header fields.
-pub(in crate::web) fn answer(status: u16, headers: &[(&str, &str)], body: &[u8]) -> ServedReply {
+pub(crate) fn answer(status: u16, headers: &[(&str, &str)], body: &[u8]) -> ServedReply {
     let mut bytes = head(status, headers);
     let end = bytes.split_off(bytes.len() - 2);
     bytes.extend(format!("content-length: {}\r\n", body.len()).into_bytes());
@@ -71,12 +71,12 @@ pub(in crate::web) fn answer(status: u16, headers: &[(&str, &str)], body: &[u8])
 }
 
 /// An HTML page.
-pub(in crate::web) fn page(body: &str) -> ServedReply {
+pub(crate) fn page(body: &str) -> ServedReply {
     answer(200, &[("content-type", "text/html")], body.as_bytes())
 }
 
 /// The head of a response whose body ends with the connection.
-pub(in crate::web) fn head(status: u16, headers: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn head(status: u16, headers: &[(&str, &str)]) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n");
     for (name, value) in headers {
         text.push_str(&format!("{name}: {value}\r\n"));
@@ -87,7 +87,7 @@ pub(in crate::web) fn head(status: u16, headers: &[(&str, &str)]) -> Vec<u8> {
 
 impl Server {
     /// Serves these paths, and 404 for others.
-    pub(in crate::web) async fn start<const N: usize>(replies: [(&str, ServedReply); N]) -> Self {
+    pub(crate) async fn start<const N: usize>(replies: [(&str, ServedReply); N]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let replies: HashMap<String, ServedReply> = replies
@@ -112,17 +112,17 @@ impl Server {
         }
     }
 
-    pub(in crate::web) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
     /// The requests so far.
-    pub(in crate::web) fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().clone()
     }
 
     /// The paths of the requests so far.
-    pub(in crate::web) fn paths(&self) -> Vec<String> {
+    pub(crate) fn paths(&self) -> Vec<String> {
         let requests = self.requests();
         let path = |request: &String| request.split(' ').nth(1).unwrap_or_default().to_owned();
         requests.iter().map(path).collect()

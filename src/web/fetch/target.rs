@@ -10,9 +10,9 @@ use url::{Host, Url};
 
 use super::FetchError;
 use super::address::is_public;
-use crate::ids::shown;
-use crate::web::settings::FetchSettings;
-use crate::web::{DomainFilter, MAX_URL_BYTES, SetupError};
+use crate::settings::FetchSettings;
+use crate::{DomainFilter, MAX_URL_BYTES, SetupError};
+use protocol::ids::shown;
 
 /// Top-level names outside the public internet: IANA's special-use names, names that ICANN reserves because private
 /// networks use them, and usual names of local networks.

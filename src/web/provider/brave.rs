@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region};
-use crate::web::date;
+use crate::date;
 
 const RESET_HEADER: &str = "x-ratelimit-reset";
 /// The countries that Brave knows (`country` of its web search parameters).

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, PageTexts, ProviderProblem, ProviderQuery, parse, region};
-use crate::web::date;
+use crate::date;
 
 /// Most domains that Tavily includes; others are left out.
 const TAVILY_INCLUDED: usize = 300;

@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::{Provider, SetupError};
-use crate::net::{Backoff, ClientOptions, certificate_remedy, retry_after};
-use crate::web::encoding::{DecodedBody, Encoding};
-use crate::web::outcome::error_chain;
-use crate::web::settings::Settings;
-use crate::web::{LONGEST_WAIT, MAX_ANSWER};
+use crate::encoding::{DecodedBody, Encoding};
+use crate::outcome::error_chain;
+use crate::settings::Settings;
+use crate::{LONGEST_WAIT, MAX_ANSWER};
+use net::{Backoff, ClientOptions, certificate_remedy, retry_after};
 
 /// Most bytes of an error answer; the rest is left out.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -41,7 +41,7 @@ const MAX_PENALTY: Duration = Duration::from_secs(600);
 
 /// The HTTP client of all providers; cheap to clone.
 #[derive(Debug, Clone)]
-pub(in crate::web) struct ProviderClient {
+pub(crate) struct ProviderClient {
     client: reqwest::Client,
     timeout: Duration,
     max_retries: u32,
@@ -50,16 +50,16 @@ pub(in crate::web) struct ProviderClient {
 /// A search that one provider did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{provider} could not be used ({problem})")]
-pub(in crate::web) struct ProviderError {
+pub(crate) struct ProviderError {
     /// The provider's name.
-    pub(in crate::web) provider: &'static str,
+    pub(crate) provider: &'static str,
     /// The reason.
-    pub(in crate::web) problem: ProviderProblem,
+    pub(crate) problem: ProviderProblem,
 }
 
 /// Why a provider gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(in crate::web) enum ProviderProblem {
+pub(crate) enum ProviderProblem {
     /// The key is wrong, or has no right to search.
     #[error("it refused its API key: the operator must check it")]
     KeyRefused,
@@ -141,7 +141,7 @@ impl ProviderClient {
     ///
     /// # Errors
     /// When the client cannot be built.
-    pub(in crate::web) fn new(settings: &Settings) -> Result<Self, SetupError> {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, SetupError> {
         let encrypted = |url: &Url| url.scheme() == "https";
         let mut urls = settings.providers.iter().map(|provider| &provider.url);
         let user_agent = HeaderValue::from_str(&settings.fetch.user_agent);
@@ -296,7 +296,7 @@ impl ProviderProblem {
     }
 
     /// How long other providers are preferred.
-    pub(in crate::web) fn penalty(&self) -> Option<Duration> {
+    pub(crate) fn penalty(&self) -> Option<Duration> {
         match self {
             Self::KeyRefused
             | Self::Quota
@@ -319,7 +319,7 @@ impl ProviderProblem {
     }
 
     /// What only the operator is told.
-    pub(in crate::web) fn cause(&self) -> Option<&str> {
+    pub(crate) fn cause(&self) -> Option<&str> {
         let (Self::Unreachable { cause } | Self::Broken { cause }) = self else {
             return None;
         };

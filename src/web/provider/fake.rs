@@ -16,17 +16,17 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use self::documented::check;
-use crate::web::settings::{
+use crate::settings::{
     ExtractorSettings, FetchSettings, ProviderKind, ProviderSettings, SearchSettings, Settings,
 };
 
 /// The key that the fakes accept.
-pub(in crate::web) const KEY: &str = "sk-SECRET-of-the-operator";
+pub(crate) const KEY: &str = "sk-SECRET-of-the-operator";
 const USER_AGENT: &str = "loopwright-test/1";
 
 /// The reply of a fake to one request.
 #[derive(Debug, Clone)]
-pub(in crate::web) enum FakeReply {
+pub(crate) enum FakeReply {
     /// Status, headers and body.
     Answer(u16, Vec<(&'static str, String)>, String),
     /// Status, content encoding and body.
@@ -43,21 +43,21 @@ pub(in crate::web) enum FakeReply {
 
 /// A received request.
 #[derive(Debug, Clone)]
-pub(in crate::web) struct SeenRequest {
-    pub(in crate::web) method: String,
-    pub(in crate::web) path: String,
+pub(crate) struct SeenRequest {
+    pub(crate) method: String,
+    pub(crate) path: String,
     /// The query, or the fields of a form.
-    pub(in crate::web) parameters: Vec<(String, String)>,
+    pub(crate) parameters: Vec<(String, String)>,
     /// Names in lower case.
-    pub(in crate::web) headers: Vec<(String, String)>,
-    pub(in crate::web) body: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 /// One fake provider.
 #[derive(Debug)]
-pub(in crate::web) struct Fake {
-    pub(in crate::web) kind: ProviderKind,
-    pub(in crate::web) url: Url,
+pub(crate) struct Fake {
+    pub(crate) kind: ProviderKind,
+    pub(crate) url: Url,
     state: Arc<State>,
     _server: JoinSet<()>,
 }
@@ -72,15 +72,15 @@ struct State {
 }
 
 impl FakeReply {
-    pub(in crate::web) fn good(body: &str) -> Self {
+    pub(crate) fn good(body: &str) -> Self {
         Self::status(200, body)
     }
 
-    pub(in crate::web) fn status(status: u16, body: &str) -> Self {
+    pub(crate) fn status(status: u16, body: &str) -> Self {
         Self::Answer(status, Vec::new(), body.to_owned())
     }
 
-    pub(in crate::web) fn with_header(self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn with_header(self, name: &'static str, value: &str) -> Self {
         match self {
             Self::Answer(status, mut headers, body) => {
                 headers.push((name, value.to_owned()));
@@ -92,24 +92,24 @@ impl FakeReply {
 }
 
 impl SeenRequest {
-    pub(in crate::web) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(own, _)| own == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    pub(in crate::web) fn parameter(&self, name: &str) -> Option<&str> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let found = self.parameters.iter().find(|(own, _)| own == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    pub(in crate::web) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).expect("a JSON body")
     }
 }
 
 impl Fake {
     /// Starts a fake with replies in order. Further requests are errors.
-    pub(in crate::web) async fn start(
+    pub(crate) async fn start(
         kind: ProviderKind,
         replies: impl IntoIterator<Item = FakeReply>,
     ) -> Self {
@@ -133,17 +133,17 @@ impl Fake {
     }
 
     /// The received requests, all of which must be as documented.
-    pub(in crate::web) fn requests(&self) -> Vec<SeenRequest> {
+    pub(crate) fn requests(&self) -> Vec<SeenRequest> {
         assert_eq!(*self.state.wrong.lock(), Vec::<String>::new());
         self.state.requests.lock().clone()
     }
 
     /// Waits for the next request.
-    pub(in crate::web) async fn came(&self) {
+    pub(crate) async fn came(&self) {
         self.state.came.acquire().await.unwrap().forget();
     }
 
-    pub(in crate::web) fn settings(&self) -> ProviderSettings {
+    pub(crate) fn settings(&self) -> ProviderSettings {
         let keyless = matches!(self.kind, ProviderKind::SearXng | ProviderKind::DuckDuckGo);
         ProviderSettings {
             kind: self.kind,
@@ -155,7 +155,7 @@ impl Fake {
 }
 
 /// Settings with these providers, no cache, one retry and snippets only.
-pub(in crate::web) fn settings(providers: Vec<ProviderSettings>) -> Settings {
+pub(crate) fn settings(providers: Vec<ProviderSettings>) -> Settings {
     Settings {
         providers,
         search: SearchSettings {
@@ -188,7 +188,7 @@ pub(in crate::web) fn settings(providers: Vec<ProviderSettings>) -> Settings {
             memory: 1,
         },
         embeddings: None,
-        certificates: crate::net::CaCertificates::default(),
+        certificates: net::CaCertificates::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The text of a query for a search engine: within its limits, with the hosts as `site:` operators.
 
-use crate::web::DomainFilter;
+use crate::DomainFilter;
 
 /// How long a query may be.
 #[derive(Debug, Clone, Copy)]

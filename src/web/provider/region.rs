@@ -1,6 +1,6 @@
 //! Codes of countries, and of their regions and languages in search engines.
 
-use crate::web::Location;
+use crate::Location;
 
 /// Country, region code of DuckDuckGo (`kl`), main language.
 #[rustfmt::skip]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region, tidy};
-use crate::web::{MAX_TITLE_CHARS, date};
+use crate::{MAX_TITLE_CHARS, date};
 
 /// A key, which SearXNG itself ignores, is for a proxy in front of it.
 pub(super) const API: Api = Api {

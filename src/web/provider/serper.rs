@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::operators::{self, QueryLimits};
 use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region};
-use crate::web::date;
+use crate::date;
 
 pub(super) const API: Api = Api {
     public_url: Some("https://google.serper.dev"),

@@ -9,15 +9,15 @@ use super::fake::{self, Fake, FakeReply};
 use super::{
     Hit, PageTexts, Provider, ProviderClient, ProviderError, ProviderProblem, ProviderQuery,
 };
-use crate::web::settings::{ProviderKind, Settings};
-use crate::web::{DomainFilter, Freshness, Location};
+use crate::settings::{ProviderKind, Settings};
+use crate::{DomainFilter, Freshness, Location};
 
 /// A file of `tests/web/providers`.
 macro_rules! fixture {
     ($name:literal) => {
         include_str!(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/web/providers/",
+            "/../../tests/web/providers/",
             $name
         ))
     };

@@ -6,8 +6,8 @@ use url::Url;
 
 use super::markup::{self, Piece};
 use super::{Hit, ProviderProblem, ProviderQuery};
-use crate::web::visible::visible;
-use crate::web::{MAX_TITLE_CHARS, MAX_URL_BYTES};
+use crate::visible::visible;
+use crate::{MAX_TITLE_CHARS, MAX_URL_BYTES};
 
 /// Most characters of a snippet; the longest documented one consists of three parts of 500. A longer one is cut.
 const MAX_SNIPPET_CHARS: usize = 2_000;
@@ -110,7 +110,7 @@ fn identity(url: &Url) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::web::DomainFilter;
+    use crate::DomainFilter;
 
     fn hit(url: &str) -> Hit {
         Hit {

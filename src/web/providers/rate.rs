@@ -11,8 +11,8 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::quota::FairSemaphore;
-use crate::web::{LONGEST_WAIT, acting};
+use crate::{LONGEST_WAIT, acting};
+use quota::FairSemaphore;
 
 /// Share of a minute's requests that may be made at once: a sixth.
 const BURST_FRACTION: u32 = 6;
@@ -95,7 +95,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::ids::Owner;
+    use protocol::ids::Owner;
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_later_requests_wait() {

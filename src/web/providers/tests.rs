@@ -6,9 +6,9 @@ use tokio::sync::Semaphore;
 use tokio::time;
 
 use super::*;
-use crate::web::provider::fake::{self, Fake, FakeReply};
-use crate::web::settings::ProviderKind;
-use crate::web::{DomainFilter, Freshness, Location};
+use crate::provider::fake::{self, Fake, FakeReply};
+use crate::settings::ProviderKind;
+use crate::{DomainFilter, Freshness, Location};
 
 const GOOD: &str = r#"{"results": [{"url": "https://a.test/", "title": "A", "content": "a"}]}"#;
 const EMPTY: &str = r#"{"results": []}"#;

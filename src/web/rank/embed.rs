@@ -4,9 +4,9 @@ use reqwest::Client;
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 
-use crate::net::{BodyError, CappedBody, ClientOptions};
-use crate::web::settings::EmbeddingSettings;
-use crate::web::{MAX_ANSWER, SetupError};
+use crate::settings::EmbeddingSettings;
+use crate::{MAX_ANSWER, SetupError};
+use net::{BodyError, CappedBody, ClientOptions};
 
 /// Requests embeddings.
 #[derive(Debug, Clone)]

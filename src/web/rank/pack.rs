@@ -9,8 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::passages::Passage;
 use super::{Candidate, Chosen, order};
+use crate::rank::tokens;
 use crate::ranking::pairs;
-use crate::web::rank::tokens;
 
 /// Size of the lines about a source, besides its title, in tokens.
 const SOURCE_TOKENS: usize = 40;

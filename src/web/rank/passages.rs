@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::Candidate;
-use crate::web::rank::tokens;
+use crate::rank::tokens;
 
 /// Most tokens of a passage; a longer one is cut in two.
 /// Tried by `passages::lines_without_boundaries_are_cut_in_linear_time`.

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::web::rank::tokens;
+use crate::rank::tokens;
 
 fn page(title: &str, markdown: &str) -> Candidate {
     Candidate {
@@ -222,7 +222,7 @@ async fn with_embeddings(answer: impl Fn(&Value) -> String) -> (Vec<Chosen>, Val
         api_key: Some("sk-test".into()),
         model: "embed".to_owned(),
         timeout: Duration::from_secs(10),
-        certificates: crate::net::CaCertificates::default(),
+        certificates: net::CaCertificates::default(),
     }));
     let candidates = [
         page("A", "The cat sat on the cat."),

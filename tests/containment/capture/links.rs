@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::CellEnd;
-use loopwright::sandbox::settings::InterpreterLimits;
+use protocol::ids::WorkspaceId;
+use sandbox::CellEnd;
+use sandbox::settings::InterpreterLimits;
 
 use super::run;
 use crate::bait::SERVER;
@@ -83,7 +83,7 @@ os.symlink('..', 'real/up')"
             "/etc/passwd",
             "../../run/server/open.txt",
         ] {
-            let part = loopwright::sandbox::FileRange {
+            let part = sandbox::FileRange {
                 name,
                 offset: 0,
                 max_bytes: 1000,

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::{CellEnd, ResourceLimit};
+use protocol::ids::WorkspaceId;
+use sandbox::{CellEnd, ResourceLimit};
 
 use super::{MIB, SECOND, limits, survive};
 use crate::stage::play;

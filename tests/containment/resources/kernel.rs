@@ -1,7 +1,7 @@
 //! Memory of the kernel that is part of no process's own.
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::{CellEnd, ResourceLimit};
+use protocol::ids::WorkspaceId;
+use sandbox::{CellEnd, ResourceLimit};
 
 use super::{SECOND, limits, survive};
 use crate::stage::play;

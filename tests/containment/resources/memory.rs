@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::{CellEnd, ResourceLimit};
+use protocol::ids::WorkspaceId;
+use sandbox::{CellEnd, ResourceLimit};
 
 use super::{MIB, SECOND, limits, survive};
 use crate::stage::{play, processes};

@@ -1,9 +1,9 @@
 //! Time.
 
 use futures_util::future::join_all;
-use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::CellEnd;
-use loopwright::sandbox::settings::Settings;
+use protocol::ids::WorkspaceId;
+use sandbox::CellEnd;
+use sandbox::settings::Settings;
 
 use super::{SECOND, limits, survive};
 use crate::stage::{play_with, settings};

@@ -1,6 +1,10 @@
 //! Leaves the items that only tests compile out of a source text, and counts lines of code.
 
-const MARK: &[u8] = b"#[cfg(test)]";
+/// What stands before items that only tests compile, those of other members too.
+pub(crate) const MARKS: [&str; 2] = [
+    "#[cfg(test)]",
+    "#[cfg(any(test, feature = \"test-helpers\"))]",
+];
 
 /// First words of what ends with `;`, braces or not.
 const END_WITH_SEMICOLON: &[&str] = &["use", "const", "static", "type", "let"];
@@ -30,9 +34,12 @@ pub(crate) fn without_tests(code: &str) -> String {
     let mut kept = String::new();
     let (mut at, mut from) = (0, 0);
     while at < bytes.len() {
-        if bytes[at..].starts_with(MARK) {
+        let mark = MARKS
+            .iter()
+            .find(|mark| bytes[at..].starts_with(mark.as_bytes()));
+        if let Some(mark) = mark {
             kept.push_str(&code[from..at]);
-            at = end_of_item(code, at + MARK.len());
+            at = end_of_item(code, at + mark.len());
             from = at;
         } else {
             at = next(bytes, at);

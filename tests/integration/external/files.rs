@@ -1,7 +1,7 @@
 //! Files in, out, saved and restored.
 
 use super::*;
-use loopwright::blobs::Blob;
+use blobs::Blob;
 
 #[tokio::test]
 #[ignore = "needs Python"]

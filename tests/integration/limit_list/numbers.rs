@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::super::architecture::test_items::without_tests;
+use super::super::architecture::modules::place;
+use super::super::architecture::test_items::{MARKS, without_tests};
 
 /// Types of numbers. Types of several limits end with `Limits`.
 const TYPES: &[&str] = &[
@@ -54,16 +55,17 @@ pub(super) struct NumberConstant {
 }
 
 impl NumberConstant {
-    /// The module at the top of the crate.
+    /// The module.
     pub(super) fn room(&self) -> &str {
         room(&self.file)
     }
 
     /// The path within the room.
     pub(super) fn shown(&self) -> String {
-        let module = self.file.trim_end_matches(".rs").replace('/', "::");
-        let path = format!("{module}::{}", self.name);
-        path.split_once("::").unwrap().1.to_owned()
+        match place(&self.file).1 {
+            "" => self.name.clone(),
+            within => format!("{}::{}", within.replace('/', "::"), self.name),
+        }
     }
 
     pub(super) fn first_word(&self) -> &str {
@@ -72,10 +74,9 @@ impl NumberConstant {
     }
 }
 
-/// The module at the top of the crate that a file within `src` is of.
+/// The module that a file within `src` is of.
 pub(super) fn room(file: &str) -> &str {
-    let first = file.split('/').next().unwrap();
-    first.trim_end_matches(".rs")
+    place(file).0
 }
 
 /// All files below a folder, by their paths within it.
@@ -106,23 +107,15 @@ pub(super) fn sources() -> BTreeMap<String, String> {
     let all = files("src");
     let mut of_tests = Vec::new();
     for (file, text) in &all {
-        for rest in text.split("#[cfg(test)]").skip(1) {
+        for rest in MARKS.iter().flat_map(|mark| text.split(mark).skip(1)) {
             let mut lines = rest.lines().map(str::trim);
             let item = lines.find(|line| !line.is_empty() && !line.starts_with("#["));
             if let Some((_, name)) =
                 item.and_then(|item| item.strip_suffix(';')?.rsplit_once("mod "))
             {
                 let folder = file.trim_end_matches(".rs");
-                let folder = if matches!(folder, "lib" | "main") {
-                    ""
-                } else {
-                    folder
-                };
-                of_tests.push(
-                    format!("{folder}/{name}")
-                        .trim_start_matches('/')
-                        .to_owned(),
-                );
+                let folder = folder.strip_suffix("/lib").unwrap_or(folder);
+                of_tests.push(format!("{folder}/{name}"));
             }
         }
     }
@@ -214,8 +207,11 @@ pub(super) fn all() -> Vec<NumberConstant> {
         "only {} constants were found",
         found.len()
     );
-    let room = |constant: &NumberConstant| constant.room().to_owned();
-    found.sort_by_key(room);
+    // Of the files of a module, the one above the others comes first.
+    found.sort_by_key(|constant| {
+        let (module, within) = place(&constant.file);
+        (module.to_owned(), !within.is_empty())
+    });
     found
 }
 
@@ -261,7 +257,9 @@ pub(super) fn tests() -> Vec<String> {
     let mut found = Vec::new();
     for (file, text) in files("src").into_iter().chain(files("tests")) {
         let modules = file.trim_end_matches(".rs").split('/');
-        let modules: Vec<&str> = modules.filter(|module| *module != "tests").collect();
+        let modules: Vec<&str> = modules
+            .filter(|module| !matches!(*module, "lib" | "tests"))
+            .collect();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         for (at, line) in lines.iter().enumerate() {
             let Some((_, rest)) = line.split_once("fn ") else {

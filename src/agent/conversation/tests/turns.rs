@@ -1,9 +1,9 @@
 //! Turns that are kept with their messages.
 
 use super::super::*;
-use crate::openai::message::{Message, Role};
 use crate::session::settings::Settings;
-use crate::store::{SessionLimits, Store, StoreUrl};
+use protocol::openai::message::{Message, Role};
+use store::{SessionLimits, Store, StoreUrl};
 
 async fn sessions() -> Sessions {
     let settings = Settings {

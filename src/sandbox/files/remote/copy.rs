@@ -10,11 +10,11 @@ use rustix::fs::FileType;
 use tokio::task::spawn_blocking;
 
 use super::{Entry, RemoteDir, RequestFailure, own_name};
-use crate::sandbox::files::confined::{ConfinedDir, RelativePath, WalkLimits, WalkStep};
-use crate::sandbox::files::copy::{StagedDir, open_directory};
-use crate::sandbox::files::{COUNTED, SaveCounts};
-use crate::sandbox::relay_protocol::{FileRequest, MAX_CONTENT};
-use crate::sandbox::settings::InterpreterLimits;
+use crate::files::confined::{ConfinedDir, RelativePath, WalkLimits, WalkStep};
+use crate::files::copy::{StagedDir, open_directory};
+use crate::files::{COUNTED, SaveCounts};
+use crate::relay_protocol::{FileRequest, MAX_CONTENT};
+use crate::settings::InterpreterLimits;
 
 impl RemoteDir<'_> {
     /// Copies the files into a directory of the server, whose former content is replaced atomically or, on failure,

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use super::FileLoss;
-use crate::ids::Owner;
-use crate::quota::heaviest;
+use protocol::ids::Owner;
+use quota::heaviest;
 
 /// The index. Does no I/O.
 #[derive(Debug, Default)]

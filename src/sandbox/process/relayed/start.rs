@@ -10,11 +10,11 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::{Lost, RelayedProcess};
-use crate::sandbox::output::OutputBuffer;
-use crate::sandbox::relay_protocol::{self, RelayDecoder, RelayMessage};
-use crate::sandbox::settings::Settings;
-use crate::sandbox::worker;
-use crate::sandbox::{KEPT_STDERR, START_LIMIT, SandboxError};
+use crate::output::OutputBuffer;
+use crate::relay_protocol::{self, RelayDecoder, RelayMessage};
+use crate::settings::Settings;
+use crate::worker;
+use crate::{KEPT_STDERR, START_LIMIT, SandboxError};
 
 impl RelayedProcess {
     /// Runs the command and waits for the relay.

@@ -12,8 +12,8 @@ async fn a_file_that_is_opened_again_holds_everything() {
     let directory = directory.unwrap();
     let session = id("s");
     let change = Change {
-        instructions: Some(vec![crate::openai::message::Message::text(
-            crate::openai::message::Role::System,
+        instructions: Some(vec![protocol::openai::message::Message::text(
+            protocol::openai::message::Role::System,
             "i",
         )]),
         client_calls: vec!["call_9".to_owned()],

@@ -1,7 +1,7 @@
 //! How calls end: time limits, the deadline, failures, panics and readers that leave.
 
 use super::*;
-use crate::tools::OutputStatus;
+use crate::OutputStatus;
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_takes_too_long_times_out_alone() {

@@ -1,8 +1,8 @@
 //! Calls before the gate.
 
 use super::*;
-use crate::rules::{Effect, Level, LevelName, Permissions};
-use crate::tools::gate::TurnPermissions;
+use crate::gate::TurnPermissions;
+use policy::rules::{Effect, Level, LevelName, Permissions};
 
 /// Takes 60 s for the first call.
 fn slow_for_the_first() -> Arc<Gate> {

@@ -7,10 +7,10 @@ use reqwest::Client;
 use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
 use url::{Origin, Url};
 
-use crate::ids::Owner;
-use crate::net::CappedBody;
-use crate::web::SetupError;
-use crate::web::fetch::GuardedHosts;
+use net::CappedBody;
+use protocol::ids::Owner;
+use web::SetupError;
+use web::fetch::GuardedHosts;
 
 /// Longest answer, in bytes. A longer one is an error.
 /// Tried by `oauth::what_an_authorization_server_does_wrong_is_named_within_bounds`.

@@ -1,14 +1,14 @@
 //! What the model is told of a cell.
 
 use super::*;
-use crate::tools::ToolImage;
+use crate::ToolImage;
 
 #[tokio::test]
 async fn a_result_is_labelled_section_by_section() {
     let outcome = CellOutcome {
         stdout: "hello\n".into(),
         stderr: "careful\n".into(),
-        value: Some(crate::sandbox::Value {
+        value: Some(sandbox::Value {
             text: "3".into(),
             kind: "int".into(),
         }),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::super::*;
-use crate::tools::schema::SchemaCache;
+use crate::schema::SchemaCache;
 
 /// What one repair may take, far above what it does take, as test builds are slow and share the machine.
 const LIMIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 3000 } else { 200 });

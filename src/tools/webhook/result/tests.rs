@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::tools::{ToolFile, ToolImage};
+use crate::{ToolFile, ToolImage};
 
 const JSON: &str = "application/json";
 

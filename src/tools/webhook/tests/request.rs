@@ -190,7 +190,7 @@ async fn a_dispatched_tool_calls_the_dispatch_endpoint() {
         max_result_chars: 1000,
         connect_timeout: LONG,
         code_by_default: false,
-        certificates: crate::net::CaCertificates::default(),
+        certificates: net::CaCertificates::default(),
     };
     let client = WebhookClient::new(&settings).unwrap();
     let endpoint = Endpoint::dispatch(&client, settings.dispatch.as_ref().unwrap()).unwrap();

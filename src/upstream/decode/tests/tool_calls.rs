@@ -1,7 +1,7 @@
 //! Tool calls of a delta.
 
 use super::*;
-use crate::openai::tool::CallKind;
+use protocol::openai::tool::CallKind;
 
 #[test]
 fn tool_calls_are_read_in_every_form() {

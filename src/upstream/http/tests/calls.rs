@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 
 use super::*;
-use crate::upstream::settings::MaxTokensField;
+use crate::settings::MaxTokensField;
 
 #[tokio::test]
 async fn a_call_is_encoded_with_the_quirks_of_the_upstream() {

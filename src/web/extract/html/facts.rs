@@ -5,7 +5,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::super::clean;
-use crate::web::date;
+use crate::date;
 
 /// Names of `meta` elements with a date, by priority.
 const DATES: [&str; 14] = [

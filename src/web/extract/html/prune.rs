@@ -5,7 +5,7 @@ use dom_query::{Document as Dom, NodeRef};
 use url::Url;
 
 use super::{apart, code, meaning};
-use crate::web::MAX_URL_BYTES;
+use crate::MAX_URL_BYTES;
 
 /// Elements without text of the page.
 const DROPPED: [&str; 34] = [

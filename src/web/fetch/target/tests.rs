@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::web::fetch::serving::settings;
+use crate::fetch::serving::settings;
 
 fn policy() -> UrlPolicy {
     UrlPolicy::new(&settings()).unwrap()

@@ -1,8 +1,8 @@
 //! The cache of pages.
 
 use super::*;
-use crate::web::pages::Pages;
-use crate::web::settings::SearchSettings;
+use crate::pages::Pages;
+use crate::settings::SearchSettings;
 
 fn search_settings() -> SearchSettings {
     SearchSettings {

@@ -1,8 +1,8 @@
 //! Slow servers, long headers, waiting for a host, and requests that are dropped.
 
 use super::*;
-use crate::ids::Owner;
-use crate::web::acting;
+use crate::acting;
+use protocol::ids::Owner;
 
 #[tokio::test]
 async fn slow_and_silent_servers_time_out() {

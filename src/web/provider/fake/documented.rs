@@ -1,7 +1,7 @@
 //! What each API's documentation asks of a request: method, path, key, content type, and parameters that there are.
 
 use super::{KEY, SeenRequest, USER_AGENT};
-use crate::web::settings::ProviderKind;
+use crate::settings::ProviderKind;
 
 const TAVILY_FIELDS: &[&str] = &[
     "query",

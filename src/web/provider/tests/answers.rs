@@ -6,7 +6,7 @@
 //! Serper's documented example answer; DuckDuckGo's HTML page as SearXNG's engine and deedy5/ddgs read it.
 
 use super::*;
-use crate::web::provider::duckduckgo;
+use crate::provider::duckduckgo;
 
 fn hit(url: &str, title: &str, snippet: &str, date: Option<&str>) -> Hit {
     Hit {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ::http::StatusCode;
 
 use super::*;
-use crate::web::SetupError;
-use crate::web::provider::fake::KEY;
+use crate::SetupError;
+use crate::provider::fake::KEY;
 
 /// The providers with JSON answers.
 const APIS: [ProviderKind; 5] = [
@@ -342,13 +342,12 @@ async fn no_error_holds_the_key() {
 
 #[test]
 fn a_provider_that_cannot_be_used_is_refused_at_the_start() {
-    let settings =
-        |kind, url: Option<&str>, key: Option<&str>| crate::web::settings::ProviderSettings {
-            kind,
-            url: url.map(|url| url.parse().unwrap()),
-            api_key: key.map(Into::into),
-            requests_per_minute: 1,
-        };
+    let settings = |kind, url: Option<&str>, key: Option<&str>| crate::settings::ProviderSettings {
+        kind,
+        url: url.map(|url| url.parse().unwrap()),
+        api_key: key.map(Into::into),
+        requests_per_minute: 1,
+    };
     let refused = |kind, url, key| {
         Provider::new(&settings(kind, url, key), PageTexts::Unwanted).expect_err("a refusal")
     };

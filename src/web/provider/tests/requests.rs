@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::web::date::days_ago;
-use crate::web::provider::fake::SeenRequest;
+use crate::date::days_ago;
+use crate::provider::fake::SeenRequest;
 
 /// The request for a query.
 async fn request(kind: ProviderKind, lookup: &ProviderQuery<'_>, texts: PageTexts) -> SeenRequest {

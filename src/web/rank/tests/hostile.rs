@@ -1,7 +1,7 @@
 //! Pages that were made to be selected, or to take long.
 
 use super::*;
-use crate::web::rank::{cut, pack, score};
+use crate::rank::{cut, pack, score};
 
 /// Most passages that are compared with the selected ones, and the word pairs in one.
 const COMPARED_WORDS: usize = 300;

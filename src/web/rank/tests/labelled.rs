@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 
 use super::*;
-use crate::web::{RawPage, extract};
+use crate::{RawPage, extract};
 
 /// A question, and the pages of a search engine in its order.
 #[derive(Debug, Deserialize)]
@@ -43,7 +43,7 @@ struct Held {
 
 fn folder(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/web")
+        .join("../../tests/web")
         .join(name)
 }
 

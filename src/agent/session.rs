@@ -1,0 +1,38 @@
+//! Sessions: stored conversations with their hidden tool rounds, one namespace per owner.
+//!
+//! Independent of the loop and of HTTP. A session is identified by its owner and its id, never by its content.
+
+pub mod backup;
+pub mod export;
+pub mod files;
+mod interrupted;
+pub mod merge;
+pub mod repair;
+pub mod service;
+pub mod settings;
+mod title;
+
+pub use self::interrupted::interrupted_results;
+pub use self::service::{Sessions, UnwrittenChange};
+pub use store::{
+    Approval, ApprovalDecision, ApprovalEvent, ApprovalQuestion, ApprovalState, ApprovalVerdict,
+    Attachment, Change, Decided, IdOrigin, Lease, Remember, Replaced, SessionHead, SessionSummary,
+    StorageFull, StoreError, StoredMessage, StoredSession, TurnChange, UnstoredTurn, View,
+    WaitingFilter, WaitingTurn,
+};
+
+/// How a request's messages relate to the stored history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionMode {
+    /// `Append` when the request holds no assistant message and the session is not empty, else `Replay`.
+    #[default]
+    Auto,
+    /// The request holds only the new messages.
+    Append,
+    /// The request holds the whole conversation as the client received it.
+    Replay,
+    /// The request holds only what is new, instructions included: they follow those of the session and do not replace them.
+    #[serde(skip)]
+    Continue,
+}

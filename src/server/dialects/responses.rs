@@ -1,0 +1,20 @@
+//! The dialect of `/v1/responses`: decoding a request's body into a turn, and encoding the events of a turn as items.
+//!
+//! A model server only ever sees chat completions. A request is therefore first written as the chat request that asks for
+//! the same, and that is read by [`crate::dialects::chat::decode`]: what both dialects have, tools and extensions included, is read in
+//! one place. What only this dialect has is in [`decode::ResponseOptions`], for the encoder, or set on the turn.
+//!
+//! - **Input.** Items become messages. A round of the model is one assistant message: its text, its reasoning if the client
+//!   gives back an `encrypted_content` of this server, and its calls. Calls of hosted tools become calls with their results.
+//!   Leading instructions are joined into one message.
+//! - **Tools.** A custom tool is offered as a function with one text, and the functions of a namespace as
+//!   `<namespace>__<name>`; [`decode::names::ToolNames`] finds the way back.
+//! - **Output.** Each round's text is a message item of its own. A server-side call is a hosted item that no client mistakes
+//!   for a call of its own: a search is a `web_search_call`, code a `code_interpreter_call`, anything else an `mcp_call`.
+//!   The client's own calls are a `function_call` or `custom_tool_call`. The items of a batch stand in the order of the model.
+//! - **Ids.** An item's id is that of the run with the item's index, so that it leads back to the run.
+//!
+//! It does not depend on connections, status codes and stores.
+
+pub mod decode;
+pub mod encode;

@@ -1,0 +1,303 @@
+//! Decodes a request of the Responses API into a turn.
+
+mod approvals;
+mod fields;
+mod include;
+mod input;
+pub mod names;
+mod native;
+mod references;
+mod schema;
+mod text;
+mod tools;
+
+use bytes::Bytes;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use self::fields::ResponseFields;
+use self::input::InputFields;
+use self::names::ToolNames;
+use crate::dialects::chat::decode::{self as chat, Decision};
+use agent::event::{Notice, ToolKind};
+use agent::inputs::{FileMember, FilePosition, PartIndex};
+use agent::offer::ServerOffer;
+use agent::options::{OnLimit, Options};
+use agent::turn::{Caller, SessionMode, TurnRequest};
+use protocol::openai::message::Message;
+use protocol::openai::raw::RawObject;
+use protocol::openai::request::{RequestError, body_object};
+
+pub use self::native::{IssuedIds, as_plain_chat};
+pub use self::references::{KnownHistory, NamedContainer, References};
+pub use self::schema::ResponseRequest;
+
+/// What of the head of a request decides on its answer.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHead {
+    /// `user-agent`.
+    pub user_agent: String,
+    /// The address under which the client reaches the server, such as `http://localhost:8080`.
+    pub origin: String,
+}
+
+/// Which calls of server-side tools are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ShownItems {
+    /// All, and events that OpenAI's API does not have.
+    Named,
+    All,
+    /// Those of hosted tools that the request declares.
+    Declared,
+    None,
+}
+
+/// What the encoder needs to know of a request.
+#[derive(Debug, Clone)]
+pub struct ResponseOptions {
+    /// Whether the answer is streamed.
+    pub stream: bool,
+    /// The answer is not waited for.
+    pub background: bool,
+    /// The response is stored.
+    pub store: bool,
+    /// The members of every response that follow from the request, without braces.
+    pub(super) echo: String,
+    /// Reasoning is sent as its summary.
+    pub(super) summary: bool,
+    pub(super) encrypted_reasoning: bool,
+    pub(super) logprobs: bool,
+    pub(super) web_sources: bool,
+    pub(super) web_results: bool,
+    pub(super) code_outputs: bool,
+    pub(super) on_limit: OnLimit,
+    pub(super) names: ToolNames,
+    /// What decoding has to say to the client.
+    pub(super) notices: Vec<Notice>,
+    pub(super) origin: String,
+    shown: ShownItems,
+    declares_web: bool,
+    declares_code: bool,
+    /// The container that the request names.
+    pub(super) container: Option<String>,
+    /// The labels of the MCP servers that the request declares.
+    servers: Vec<String>,
+    /// What is shown of them.
+    pub(super) listed: Vec<ListedServer>,
+    /// The input item of each message.
+    positions: Vec<usize>,
+}
+
+/// An MCP server that a request declares, with its tools.
+#[derive(Debug, Clone)]
+pub(super) struct ListedServer {
+    pub(super) label: String,
+    pub(super) tools: Value,
+    /// Why its tools are not offered.
+    pub(super) problem: Option<String>,
+}
+
+/// A turn, and the options of its answer.
+#[derive(Debug)]
+pub struct ResponseTurn {
+    /// The input of the loop.
+    pub turn: Box<TurnRequest>,
+    /// The options of the encoder.
+    pub options: ResponseOptions,
+}
+
+impl ResponseOptions {
+    /// Those of a request for this model that asked for nothing else.
+    ///
+    /// # Errors
+    /// Never: the request is a plain one.
+    pub fn plain(model: &str) -> Result<Self, RequestError> {
+        ResponseFields::plain(model)
+    }
+
+    /// Whether a server-side call of this kind is shown; `server` is the MCP server that has the tool.
+    pub(super) fn shows(&self, kind: ToolKind, server: Option<&str>) -> bool {
+        match self.shown {
+            ShownItems::Named | ShownItems::All => true,
+            ShownItems::None => false,
+            ShownItems::Declared => match kind {
+                ToolKind::WebSearch => self.declares_web,
+                ToolKind::CodeExecution => self.declares_code,
+                ToolKind::Custom => server.is_some_and(|server| self.asks_client(server)),
+            },
+        }
+    }
+
+    /// Whether the client is asked about calls of this MCP server: whether the request declares it.
+    pub(super) fn asks_client(&self, server: &str) -> bool {
+        self.servers.iter().any(|label| label == server)
+    }
+
+    /// Whether the stream has events that OpenAI's API does not have.
+    pub(super) fn is_named(&self) -> bool {
+        self.shown == ShownItems::Named
+    }
+
+    /// The path of the field that names or holds a file, such as `input[0].content[1].file_id`.
+    pub fn file_path(&self, position: &FilePosition) -> String {
+        match position {
+            FilePosition::Part {
+                index: PartIndex { message, part },
+                member,
+                ..
+            } => {
+                let item = self.positions.get(*message).copied().unwrap_or_default();
+                let member = match member {
+                    FileMember::Id => "file_id",
+                    FileMember::Data => "file_data",
+                    FileMember::Url => "file_url",
+                };
+                format!("input[{item}].content[{part}].{member}")
+            }
+            FilePosition::Field(param) => param.clone(),
+        }
+    }
+}
+
+/// The messages that `items` of a body come to; none if there is no such member.
+///
+/// # Errors
+/// When an item is not usable.
+pub fn item_messages(object: &RawObject<'_>) -> Result<Vec<Message>, RequestError> {
+    let Some(items) = object.get_some("items").filter(|items| items.get() != "[]") else {
+        return Ok(Vec::new());
+    };
+    if !items.get().starts_with('[') {
+        return Err(RequestError::invalid("items", "must be a list of items"));
+    }
+    let renamed = format!("{{\"input\":{}}}", items.get());
+    let of_items = |error: RequestError| RequestError {
+        param: error.param.map(|param| param.replacen("input", "items", 1)),
+        message: error.message.replacen("'input", "'items", 1),
+        ..error
+    };
+    let read = || -> Result<Vec<Message>, RequestError> {
+        let fields = InputFields::read(
+            &body_object(renamed.as_bytes())?,
+            &KnownHistory::default(),
+            false,
+        )?;
+        if let Some(decision) = fields.decisions.first() {
+            let problem = "decides about a call; send the item as input of a response";
+            return Err(RequestError::invalid(&decision.param, problem));
+        }
+        let parse = |json: &String| {
+            Message::parse(json).map_err(|problem| RequestError::invalid("input", &problem))
+        };
+        fields.messages.iter().map(parse).collect()
+    };
+    refuse_file_urls(items)?;
+    read().map_err(of_items)
+}
+
+/// Refuses items that name files by their URLs: files are downloaded for turns only.
+fn refuse_file_urls(items: &RawValue) -> Result<(), RequestError> {
+    if !items.get().contains("file_url") {
+        return Ok(());
+    }
+    let items: Vec<Value> = serde_json::from_str(items.get()).unwrap_or_default();
+    for (index, item) in items.iter().enumerate() {
+        let mut parts = item["content"].as_array().into_iter().flatten();
+        if let Some(part) = parts.position(|part| !part["file_url"].is_null()) {
+            let param = format!("items[{index}].content[{part}].file_url");
+            let problem = "is not downloaded here; send 'file_data' or 'file_id', or the item as input of a response";
+            return Err(RequestError::invalid(&param, problem));
+        }
+    }
+    Ok(())
+}
+
+/// Decodes a request, given the JSON text of its body.
+///
+/// # Errors
+/// When a field that loopwright acts on is invalid or not available.
+#[expect(clippy::too_many_arguments, reason = "what a request is decoded with")]
+pub async fn decode(
+    body: &Bytes,
+    mut caller: Caller,
+    offer: ServerOffer<'_>,
+    max_messages: usize,
+    head: RequestHead,
+    known: KnownHistory,
+) -> Result<ResponseTurn, RequestError> {
+    let object = body_object(body)?;
+    let offer = offer.for_clients_with_tools();
+    let names_session = object.get_some("session_id").is_some();
+    let fields = ResponseFields::read(&object, &offer, head, &known, &mut caller)?;
+    let ResponseFields {
+        chat,
+        instructions,
+        max_output_tokens,
+        unknown_calls,
+        decisions,
+        only_decides,
+        truncates,
+        mut options,
+    } = fields;
+    let chat = Bytes::from(chat);
+    let decoded = match chat::decode(&chat, caller, offer, max_messages)? {
+        Decision::Turn(decoded) => decoded,
+        Decision::PassThrough(request) => request.into_turn()?,
+        Decision::Servers(request) => Box::pin(request.into_turn()).await?,
+    };
+    let mut turn = decoded.turn;
+    let options_of_turn = &mut turn.options;
+    options_of_turn.keep = !options_of_turn.ephemeral;
+    options_of_turn.background = options.background;
+    join(options_of_turn, &known, names_session)?;
+    options_of_turn.truncates = truncates;
+    options_of_turn.previous = known.previous;
+    options_of_turn.container = known.container;
+    turn.streams_arguments = options.stream;
+    turn.instructions = instructions;
+    turn.answered_calls = unknown_calls;
+    turn.decisions = decisions;
+    turn.asking_servers.clone_from(&options.servers);
+    if only_decides {
+        turn.messages.clear();
+    }
+    turn.options.limits.max_output_tokens = max_output_tokens;
+    if options.shown != ShownItems::None {
+        let listed = decoded.servers.iter().map(|server| ListedServer {
+            label: server.label().to_owned(),
+            tools: server.tools().into(),
+            problem: server.problem(),
+        });
+        options.listed = listed.collect();
+    }
+    options.on_limit = turn.options.on_limit;
+    Ok(ResponseTurn {
+        turn: Box::new(turn),
+        options,
+    })
+}
+
+/// Sets the session of a turn, and how its input joins the history. What the request names comes before what the ids of
+/// its items lead to.
+fn join(
+    options: &mut Options,
+    known: &KnownHistory,
+    names_session: bool,
+) -> Result<(), RequestError> {
+    let named = options.session_id.as_ref();
+    let found = known.session.as_ref();
+    let is_other = named.is_some() && found.is_some() && named != found;
+    if is_other && known.appends {
+        let problem = "names another session than the rest of the request; leave it out";
+        return Err(RequestError::invalid("session_id", problem));
+    }
+    let asked = options.session_mode;
+    options.session_mode = match found {
+        _ if known.appends => SessionMode::Continue,
+        _ if names_session && asked == SessionMode::Auto => SessionMode::Continue,
+        Some(_) if !names_session && !is_other => SessionMode::Replay,
+        _ => asked,
+    };
+    options.session_id = options.session_id.take().or_else(|| known.session.clone());
+    Ok(())
+}

@@ -1,0 +1,349 @@
+//! `/v1/chat/completions/{id}`: answers by their id, while they are made and afterwards; always within the caller's own.
+
+pub(super) mod messages;
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use super::answer::DeletedObject;
+use super::approvals::{self, ListedApproval};
+use super::error::ApiError;
+use super::extract::{Path, Query};
+use super::reads::{self, ReadAnswer, taking_apart};
+use super::stream::KEEP_ALIVE;
+use super::{AppState, body, continuation, turn};
+use crate::dialects::responses::encode::as_completion;
+use agent::runs::{
+    CancelMode, Follow, FollowError, Followed, RunAnswer, RunRecord, RunRecordState, RunStatus,
+};
+use agent::session::StoreError;
+use protocol::ids::{Owner, RunId, SessionId};
+use protocol::openai::request::{
+    RequestError, body_member, body_object, listed, one_of, refuse_unknown,
+};
+
+/// The last line that a reader of events has.
+pub(super) const LAST_EVENT_ID: &str = "last-event-id";
+/// Seconds after which a client should ask again for an answer that is being made.
+const POLL_SECONDS: &str = "1";
+/// The `object` of a run that has no answer yet.
+const RUN_OBJECT: &str = "chat.completion.run";
+
+/// The words of `mode`.
+const CANCEL_MODES: [(&str, CancelMode); 2] = [
+    ("abort", CancelMode::Abort),
+    ("after_round", CancelMode::AfterRound),
+];
+
+/// The query of a reader of events.
+#[derive(Debug, Deserialize)]
+pub(super) struct EventsQuery {
+    after: Option<String>,
+}
+
+/// `GET /v1/chat/completions/{id}`
+pub(super) async fn show(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    if let Some(status) = state.runs.status(&owner, &id) {
+        return waiting_or_running(&state, &owner, &status).await;
+    }
+    let found = look_up(&state, &owner, &id).await?;
+    match found.state {
+        RunRecordState::Ended { bytes } => {
+            let read = reads::answer(&state, &owner, &id, bytes).await?;
+            let ReadAnswer { answer, memory } = read.ok_or_else(not_found)?;
+            let answer = completion_of(&id, answer).await;
+            let response = turn::whole(Some(&answer), None).await;
+            Ok(reads::counted(response, memory))
+        }
+        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
+        RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
+            waiting_or_running(&state, &owner, &found.into()).await
+        }
+        // It started in between.
+        RunRecordState::Running => Err(not_found()),
+    }
+}
+
+/// The answer for a run that has not ended, with the calls that wait.
+async fn waiting_or_running(
+    state: &AppState,
+    owner: &Owner,
+    status: &RunStatus,
+) -> Result<Response, ApiError> {
+    let (approvals, memory) = approvals::of_run(state, owner, status).await?;
+    Ok(reads::counted(still_running(status, approvals), memory))
+}
+
+/// The answer of a run as a completion, also where its request was one of another dialect.
+async fn completion_of(id: &RunId, answer: Arc<RunAnswer>) -> Arc<RunAnswer> {
+    // Only answers of that dialect are kept as long as their session.
+    if !answer.kept {
+        return answer;
+    }
+    let body = answer.body.clone().whole().await.unwrap_or_default();
+    let text = std::str::from_utf8(&body).ok();
+    let completion = || as_completion(id, text?);
+    match taking_apart(body.len(), completion) {
+        Some(completion) => Arc::new(RunAnswer {
+            body: completion.into(),
+            ..(*answer).clone()
+        }),
+        None => answer,
+    }
+}
+
+/// A run that has not ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct RunningCompletion<'a> {
+    /// The calls that wait for a person's decision.
+    approvals: Vec<ListedApproval>,
+    /// When it was started, in seconds since 1970.
+    created: i64,
+    /// The id of the run and of its answer.
+    id: String,
+    #[schemars(extend("const" = RUN_OBJECT))]
+    object: &'static str,
+    /// The round in progress, from 0.
+    round: u32,
+    /// The session, if the conversation is stored.
+    session_id: Option<&'a SessionId>,
+    #[schemars(extend("const" = "running"))]
+    status: &'static str,
+}
+
+/// A run that is told to end.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CancellingCompletion {
+    /// The id of the run and of its answer.
+    id: String,
+    #[schemars(extend("const" = RUN_OBJECT))]
+    object: &'static str,
+    #[schemars(extend("const" = "cancelling"))]
+    status: &'static str,
+}
+
+/// The body of a cancellation; it may be absent.
+#[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct CancelRequest {
+    /// `abort`, the default, ends the model's stream and running calls; `after_round` lets the batch or the call of the
+    /// model in progress end.
+    #[schemars(extend("enum" = ["abort", "after_round", null]))]
+    mode: Option<String>,
+}
+
+/// The answer for a run that has not ended.
+pub(super) fn still_running(status: &RunStatus, approvals: Vec<ListedApproval>) -> Response {
+    let body = RunningCompletion {
+        approvals,
+        created: status.created,
+        id: status.id.completion_id(),
+        object: RUN_OBJECT,
+        round: status.round,
+        session_id: status.session_id.as_ref(),
+        status: "running",
+    };
+    (
+        StatusCode::ACCEPTED,
+        [(RETRY_AFTER, POLL_SECONDS)],
+        Json(body),
+    )
+        .into_response()
+}
+
+/// `GET /v1/chat/completions/{id}/events`
+pub(super) async fn events(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Query(query): Query<EventsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    let after = after(query.after.as_deref(), &headers)?;
+    match look_up(&state, &owner, &id).await?.state {
+        RunRecordState::RunningElsewhere => return Err(ApiError::replica_unreachable()),
+        RunRecordState::Interrupted => return Err(ApiError::run_interrupted()),
+        RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Waiting => {}
+    }
+    match state.runs.follow(&owner, &id, after) {
+        Ok(follow) => Ok(followed(&state, follow.numbered())),
+        Err(FollowError::PastEnd { lines }) => {
+            let problem =
+                format!("is {after}, but the run has {lines} lines so far; send 0 to {lines}");
+            Err(RequestError::invalid("after", &problem).into())
+        }
+        Err(FollowError::Expired | FollowError::NotFound) => Err(ApiError::events_expired()),
+    }
+}
+
+/// A stream of a run's lines for a reader that did not start it.
+pub(super) fn followed(state: &AppState, follow: Follow) -> Response {
+    let keep_alive = state.settings.keep_alive;
+    let lines = stream::unfold(Some(follow), move |follow| async move {
+        let mut follow = follow?;
+        match timeout(keep_alive, follow.next()).await {
+            Err(_elapsed) => Some((Ok(Bytes::from_static(KEEP_ALIVE)), Some(follow))),
+            Ok(Followed::Lines(lines)) => Some((Ok(lines), Some(follow))),
+            // Broken off, so that the stream does not look complete.
+            Ok(Followed::Lost) => Some((Err(io::Error::other("the reader fell behind")), None)),
+            Ok(Followed::End) => None,
+        }
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    turn::event_stream(response.headers_mut());
+    response
+}
+
+/// `POST /v1/chat/completions/{id}/cancel`
+pub(super) async fn cancel(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    let mode = cancel_mode(&state, &owner, request).await?;
+    match continuation::cancel(&state, &owner, &id, mode).await? {
+        true => Ok(cancelling(&id)),
+        false => match look_up(&state, &owner, &id).await?.state {
+            RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
+            RunRecordState::Running
+            | RunRecordState::Ended { .. }
+            | RunRecordState::Waiting
+            | RunRecordState::Interrupted => Err(ApiError::not_running()),
+        },
+    }
+}
+
+/// `POST /v1/sessions/{id}/cancel`
+pub(super) async fn cancel_session(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let missing = || ApiError::from(StoreError::NotFound);
+    let id = SessionId::parse(&id).map_err(|_| missing())?;
+    let mode = cancel_mode(&state, &owner, request).await?;
+    let store = &state.sessions.store;
+    let run = match state.runs.of_session(&owner, &id) {
+        Some(run) => Some(run),
+        None => store.waiting_run_of(&owner, &id).await?,
+    };
+    if let Some(run) = run
+        && continuation::cancel(&state, &owner, &run, mode).await?
+    {
+        return Ok(cancelling(&run));
+    }
+    if store.replica_of_session(&owner, &id).await?.is_some() {
+        return Err(ApiError::replica_unreachable());
+    }
+    match store.head(&owner, &id).await? {
+        Some(_) => Err(ApiError::not_running()),
+        None => Err(missing()),
+    }
+}
+
+/// `DELETE /v1/chat/completions/{id}`
+pub(super) async fn delete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    refuse_elsewhere(&state, &owner, &id).await?;
+    // A turn with which another run goes on stays.
+    let _ended_or_busy = continuation::cancel(&state, &owner, &id, CancelMode::Abort).await;
+    if !state.runs.delete(&owner, &id).await? {
+        return Err(not_found());
+    }
+    let id = id.completion_id();
+    let body = DeletedObject::new("chat.completion.deleted", &id);
+    Ok(Json(body).into_response())
+}
+
+/// Refuses to delete a run that another replica runs, because it would go on.
+pub(super) async fn refuse_elsewhere(
+    state: &AppState,
+    owner: &Owner,
+    id: &RunId,
+) -> Result<(), ApiError> {
+    match state.runs.replica_of(owner, id).await? {
+        Some(other) if !other.ended => Err(ApiError::replica_unreachable()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What is known of a run.
+async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<RunRecord, ApiError> {
+    let found = state.runs.look_up_shown(owner, id).await?;
+    found.ok_or_else(not_found)
+}
+
+fn cancelling(id: &RunId) -> Response {
+    let body = CancellingCompletion {
+        id: id.completion_id(),
+        object: RUN_OBJECT,
+        status: "cancelling",
+    };
+    (StatusCode::ACCEPTED, Json(body)).into_response()
+}
+
+async fn cancel_mode(
+    state: &AppState,
+    owner: &Owner,
+    request: Request,
+) -> Result<CancelMode, ApiError> {
+    let (head, request_body) = request.into_parts();
+    let bytes = body::read(state, owner, request_body, &head.headers).await?;
+    if bytes.is_empty() {
+        return Ok(CancelMode::default());
+    }
+    body::require_json(&head.headers)?;
+    let object = body_object(&bytes)?;
+    refuse_unknown(&object, &["mode"])?;
+    let mode: Option<String> = body_member(&object, "mode", &listed(&CANCEL_MODES))?;
+    let mode = mode.map(|word| one_of("mode", &word, &CANCEL_MODES));
+    Ok(mode.transpose()?.unwrap_or_default())
+}
+
+/// The number of the last line that the reader has. The query counts more than the header.
+fn after(query: Option<&str>, headers: &HeaderMap) -> Result<u64, RequestError> {
+    let header = || headers.get(LAST_EVENT_ID)?.to_str().ok();
+    let (param, text) = match (query, header()) {
+        (Some(text), _) => ("after", text),
+        (None, Some(text)) => (LAST_EVENT_ID, text),
+        (None, None) => return Ok(0),
+    };
+    let problem = "must be the number of a line, an integer of 0 or more";
+    text.parse()
+        .map_err(|_| RequestError::invalid(param, problem))
+}
+
+/// The id of a run that should exist. Text that cannot be an id belongs to none.
+fn run_id(text: &str) -> Result<RunId, ApiError> {
+    RunId::parse(text).map_err(|_| not_found())
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("no answer has this id")
+}

@@ -1,0 +1,139 @@
+//! The console: a static page and its files, which are inside of the binary. It uses the public API only.
+//!
+//! The page asks for an API key, so it is served without one. Clients that ask for no HTML get the addresses as text.
+
+use std::borrow::Cow;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, REFERRER_POLICY, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+
+use super::AppState;
+use super::error::ApiError;
+use super::extract::Path;
+use super::headers::{if_none_match_holds, origin};
+
+/// The path of the page.
+const ROOT: &str = "/";
+/// The beginning of the paths of its files.
+const PREFIX: &str = "/ui/";
+/// The page among the files.
+const PAGE: &str = "index.html";
+const HTML: &str = "text/html";
+
+/// No request to another host, no script that is not a file of the console, and no other page around it.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
+    connect-src 'self'; font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'; require-trusted-types-for 'script'";
+/// Abilities of a browser that the page does not use.
+const PERMISSIONS: &str =
+    "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
+
+/// The headers of every file.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (CACHE_CONTROL, "no-cache"),
+    (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (HeaderName::from_static("permissions-policy"), PERMISSIONS),
+];
+
+/// The files of the folder, as they were when the binary was built.
+#[derive(Debug, rust_embed::Embed)]
+#[folder = "console"]
+struct ConsoleFiles;
+
+/// Whether a request is for the console, and thus needs no key.
+pub(super) fn is_asked(state: &AppState, request: &Request) -> bool {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let path = request.uri().path();
+    state.settings.console && reads && (path.starts_with(PREFIX) || path == ROOT)
+}
+
+/// `GET /`: the page for clients that accept HTML, and one line of text for others.
+pub(super) async fn page(
+    State(state): State<AppState>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let mut response = match accepts_html(&headers) {
+        true => answer(&state, PAGE, &headers)?,
+        false => text(&state, &headers, &uri),
+    };
+    response
+        .headers_mut()
+        .insert(VARY, HeaderValue::from_static("accept"));
+    Ok(response)
+}
+
+/// One line with the addresses, for people with curl. It has the version for those who may ask for it at `/readyz`.
+fn text(state: &AppState, headers: &HeaderMap, uri: &Uri) -> Response {
+    let access = state.access.get();
+    let version = match access.authenticator.authenticate(headers, uri) {
+        Ok(_) => concat!(" ", env!("CARGO_PKG_VERSION")),
+        Err(_) => "",
+    };
+    let origin = origin(headers);
+    let console = match state.settings.console {
+        true => format!("console: {origin}/; "),
+        false => String::new(),
+    };
+    let line = format!("loopwright{version} is running; {console}API: {origin}/v1\n");
+    let media = (CONTENT_TYPE, "text/plain; charset=utf-8");
+    (HEADERS, [media], line).into_response()
+}
+
+/// `GET /ui/{file}`: a file of the page.
+pub(super) async fn file(
+    State(state): State<AppState>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    answer(&state, &name, &headers)
+}
+
+/// A file, or that the client has it. Names are compared with those of the files, and open nothing.
+fn answer(state: &AppState, name: &str, headers: &HeaderMap) -> Result<Response, ApiError> {
+    let found = state.settings.console.then(|| ConsoleFiles::get(name));
+    let file = found.flatten().ok_or_else(ApiError::no_such_path)?;
+    let etag = format!("\"{}\"", hexadecimal(&file.metadata.sha256_hash()));
+    if if_none_match_holds(headers, &etag) {
+        return Ok((StatusCode::NOT_MODIFIED, HEADERS, [(ETAG, etag)]).into_response());
+    }
+    let media = file.metadata.mimetype();
+    let charset = match media.starts_with("text/") {
+        true => "; charset=utf-8",
+        false => "",
+    };
+    let content = match file.data {
+        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        Cow::Owned(bytes) => bytes.into(),
+    };
+    let own = [(CONTENT_TYPE, format!("{media}{charset}")), (ETAG, etag)];
+    Ok((HEADERS, own, content).into_response())
+}
+
+/// Whether the client names HTML among what it accepts, as browsers do for a page.
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).iter();
+    let mut ranges = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    ranges.any(|range| {
+        let media = range.split(';').next().unwrap_or_default();
+        media.trim().eq_ignore_ascii_case(HTML)
+    })
+}
+
+fn hexadecimal(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

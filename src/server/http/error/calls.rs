@@ -1,0 +1,105 @@
+//! Errors of calls outside of a turn.
+
+use http::StatusCode;
+
+use super::ApiError;
+use agent::direct::CallRequestError;
+use policy::rules::RuleRef;
+use protocol::ids::shown;
+use protocol::openai::request::RequestError;
+
+/// Most names of tools that an error lists; others are left out.
+/// Tried by `direct::an_unknown_tool_is_a_404_that_names_those_that_exist`.
+const MOST_NAMES: usize = 40;
+
+impl ApiError {
+    /// For a call that cannot be made: 404 for a tool that the caller is not offered, or 400 for arguments that it does not
+    /// take.
+    pub(in crate::http) fn of_call(tool: &str, error: CallRequestError) -> Self {
+        let known = match error {
+            CallRequestError::Arguments(problem) => {
+                return RequestError::field("arguments", problem).into();
+            }
+            CallRequestError::UnknownTool { known } => known,
+        };
+        let tool = shown(tool);
+        let left_out = known.len().saturating_sub(MOST_NAMES);
+        let listed: Vec<&str> = known.iter().map(String::as_str).take(MOST_NAMES).collect();
+        let listed = match (listed.join(", "), left_out) {
+            (_, 0) if known.is_empty() => "this caller is offered none".to_owned(),
+            (names, 0) => format!("the tools are {names}"),
+            (names, more) => {
+                format!("the tools are {names}, and {more} more; see GET /v1/agent/tools")
+            }
+        };
+        Self::not_found(format!("there is no tool '{tool}'; {listed}"))
+    }
+
+    /// 404 for the session of a call.
+    pub(super) fn no_session() -> Self {
+        let problem = "'session_id' names no session of this caller; leave it out, or make the session with a chat request or \
+                       PUT /v1/sessions/{id}";
+        RequestError {
+            missing: true,
+            code: Some("not_found"),
+            ..RequestError::field("session_id", problem)
+        }
+        .into()
+    }
+
+    /// 403 for a call about which a person would have to decide.
+    pub(super) fn approval_required(
+        tool: &str,
+        reason: Option<&str>,
+        rule: Option<&RuleRef>,
+    ) -> Self {
+        let asks = match rule {
+            Some(RuleRef { level, index }) => {
+                let level = serde_json::to_value(level).unwrap_or_default();
+                let level = level.as_str().unwrap_or_default().to_owned();
+                format!("the rule with the index {index} of the level '{level}'")
+            }
+            None => "agent_permission or a hook".to_owned(),
+        };
+        let reason = reason.map(|reason| format!(" ({reason})"));
+        let message = format!(
+            "this call of '{}' needs an approval, as {asks} says{}, and a call outside of a turn cannot wait for one; nothing was \
+             done. Have the model make it in a chat, or change the rule",
+            shown(tool),
+            reason.unwrap_or_default()
+        );
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "permission_error",
+            Some("approval_required"),
+            message,
+        )
+    }
+
+    /// The refusal of a message of an MCP client by the transport.
+    #[cfg_attr(
+        not(feature = "mcp"),
+        expect(dead_code, reason = "the stand-in has no transport")
+    )]
+    pub(in crate::http) fn mcp(status: StatusCode, problem: &str) -> Self {
+        let problem = problem.trim();
+        Self::invalid(
+            status,
+            None,
+            format!("the MCP message is refused: {problem}"),
+        )
+    }
+
+    /// 409 for a call that was cancelled before it started.
+    pub(in crate::http) fn call_cancelled() -> Self {
+        let message = "the call was cancelled before it started; nothing was done";
+        Self::invalid(StatusCode::CONFLICT, Some("call_cancelled"), message)
+    }
+
+    /// 410 for a call that the end of the process broke off, and that may have had an effect.
+    pub(in crate::http) fn call_interrupted() -> Self {
+        let message = "the server stopped while the call of this idempotency-key ran; it may have taken effect or not. Find out, \
+                       and send a new key to make the call again";
+        Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
+    }
+}

@@ -1,0 +1,241 @@
+//! Requests that are sent again under an idempotency key: one run answers them all.
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
+
+use super::cluster::{self, LinesFrom};
+use super::completions::followed;
+use super::dialect::Reply;
+use super::error::ApiError;
+use super::{AppState, reads, turn};
+use agent::runs::{IdempotencyKey, KeyClaim, RunAnswer, RunRecordState};
+use protocol::ids::{Owner, RunId};
+use protocol::openai::request::RequestError;
+
+/// The header with the key.
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Marks an answer that an earlier request has led to.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+/// Longest key, in characters. A longer one is a 400.
+/// Tried by `idempotency::a_key_is_short_visible_ascii`.
+const MAX_KEY_CHARS: usize = 255;
+/// Most attempts to claim a key whose run has just gone. After them the request is an error.
+const MAX_CLAIMS: usize = 4;
+/// Pause between two looks whether a run of another process has ended.
+const ELSEWHERE_POLL: Duration = Duration::from_millis(250);
+
+/// What a request under a key leads to.
+#[derive(Debug)]
+pub(super) enum Attached {
+    /// A run that has to be started. Where an earlier one was interrupted, it goes on in the session of that one.
+    Start(Option<protocol::ids::SessionId>),
+    /// The answer of the run that the key leads to.
+    Answer(Response),
+    /// The run that the key leads to waited in this session. It has to be started again.
+    Waiting {
+        run: RunId,
+        session: protocol::ids::SessionId,
+    },
+}
+
+/// The key of a request, if it has one.
+///
+/// # Errors
+/// When the key is not 1 to 255 visible ASCII characters.
+pub(super) fn key(
+    headers: &HeaderMap,
+    path: &str,
+    body: &[u8],
+) -> Result<Option<IdempotencyKey>, ApiError> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    let valid = !text.is_empty()
+        && text.len() <= MAX_KEY_CHARS
+        && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !valid {
+        let problem = format!("must be 1 to {MAX_KEY_CHARS} visible ASCII characters");
+        return Err(RequestError::invalid(IDEMPOTENCY_KEY.as_str(), &problem).into());
+    }
+    let mut digest = Sha256::new();
+    // The length separates the path from the body.
+    digest.update((path.len() as u64).to_le_bytes());
+    digest.update(path);
+    digest.update(body);
+    Ok(Some(IdempotencyKey {
+        text: text.to_owned(),
+        fingerprint: digest.finalize().into(),
+        in_memory: false,
+    }))
+}
+
+/// A request under a key, and how it is answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyedRequest<'a> {
+    pub(super) owner: &'a Owner,
+    pub(super) key: &'a IdempotencyKey,
+    pub(super) reply: &'a Reply,
+    pub(super) background: bool,
+    /// A run that the end of its process broke off is started again.
+    pub(super) restarts: bool,
+}
+
+/// Claims the key of a request for a new run, or answers with the run that holds it.
+pub(super) async fn attach(
+    state: &AppState,
+    request: KeyedRequest<'_>,
+    run: &RunId,
+) -> Result<Attached, ApiError> {
+    let KeyedRequest { owner, key, .. } = request;
+    for _ in 0..MAX_CLAIMS {
+        let held = match state.runs.claim(owner, key, run).await? {
+            KeyClaim::New => return Ok(Attached::Start(None)),
+            KeyClaim::Reused => return Err(ApiError::idempotency_key_reused()),
+            KeyClaim::Held { run } => run,
+        };
+        let session = match state.runs.look_up(owner, &held).await? {
+            None => None,
+            Some(record) => match record.state {
+                RunRecordState::Running => match running(state, request, &held).await {
+                    Some(response) => {
+                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                    }
+                    // It has just ended.
+                    None => continue,
+                },
+                RunRecordState::RunningElsewhere => {
+                    if request.background && !request.reply.is_streamed() {
+                        let response = request.reply.accepted(&record.into());
+                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                    }
+                    if request.reply.is_streamed()
+                        && let Some(response) =
+                            cluster::follow(state, owner, &held, LinesFrom::Start).await
+                    {
+                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                    }
+                    end_elsewhere(state, owner, &held).await?;
+                    continue;
+                }
+                RunRecordState::Ended { bytes } => {
+                    let Some(read) = reads::answer(state, owner, &held, bytes).await? else {
+                        continue;
+                    };
+                    let response = replay(state, request, &held, &read.answer).await;
+                    let response = reads::counted(response, read.memory);
+                    return Ok(Attached::Answer(of_run(response, &held, request)));
+                }
+                RunRecordState::Interrupted if !request.restarts => {
+                    return Err(ApiError::call_interrupted());
+                }
+                RunRecordState::Interrupted => Some(record.session_id),
+                RunRecordState::Waiting => {
+                    if let Some(waiting) = state.runs.take_waiting(owner, &held).await? {
+                        let session = waiting.session;
+                        return Ok(Attached::Waiting { run: held, session });
+                    }
+                    // Another process goes on with it.
+                    tokio::time::sleep(ELSEWHERE_POLL).await;
+                    continue;
+                }
+            },
+        };
+        if state.runs.reclaim(owner, key, &held, run).await? {
+            return Ok(Attached::Start(session.flatten()));
+        }
+        if session.is_none() {
+            // Another process may have claimed the key and not recorded its run yet.
+            tokio::time::sleep(ELSEWHERE_POLL).await;
+        }
+    }
+    // The run has ended, and its answer is not kept any more.
+    Err(ApiError::answer_expired())
+}
+
+/// Waits until a run that another process runs has ended, or that process has.
+async fn end_elsewhere(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
+    // A reader, for which the run goes on if the client that started it leaves.
+    if let Some(lines) = cluster::follow(state, owner, run, LinesFrom::Now).await {
+        cluster::read_to_end(lines).await;
+    }
+    loop {
+        let found = state.runs.look_up(owner, run).await?;
+        if found.is_none_or(|record| record.state != RunRecordState::RunningElsewhere) {
+            return Ok(());
+        }
+        tokio::time::sleep(ELSEWHERE_POLL).await;
+    }
+}
+
+/// The answer of a run that has not ended, from its first event on.
+async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Option<Response> {
+    let KeyedRequest {
+        owner,
+        reply,
+        background,
+        ..
+    } = request;
+    let streamed = reply.is_streamed();
+    if background && !streamed {
+        let status = state.runs.status(owner, run)?;
+        let stored = state.runs.record_stored(owner, run).await;
+        return stored.then(|| reply.accepted(&status));
+    }
+    if streamed && let Ok(follow) = state.runs.follow(owner, run, 0) {
+        return Some(followed(state, follow));
+    }
+    let answer = state.runs.wait_for(owner, run).await.ok()??;
+    Some(match streamed && answer.status.is_success() {
+        // Its first lines are not kept any more.
+        true => as_stream(reply, &answer).await,
+        false => turn::whole(Some(&answer), None).await,
+    })
+}
+
+/// A whole answer as a stream.
+async fn as_stream(reply: &Reply, answer: &RunAnswer) -> Response {
+    let body = answer.body.clone().without_lost().await.whole().await;
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => {
+            tracing::error!(%error, "an image of an answer cannot be read");
+            return ApiError::internal().into_response();
+        }
+    };
+    let mut response = Response::new(reply.stream_of(&body).into());
+    turn::event_stream(response.headers_mut());
+    response
+}
+
+/// Names the run in the head of a stream or a background answer.
+fn of_run(mut response: Response, run: &RunId, request: KeyedRequest<'_>) -> Response {
+    let reply = request.reply;
+    if reply.is_streamed() || request.background {
+        turn::set_completion_id(response.headers_mut(), &reply.id_of(run));
+    }
+    response
+}
+
+/// The answer of a run that has ended.
+async fn replay(
+    state: &AppState,
+    request: KeyedRequest<'_>,
+    run: &RunId,
+    answer: &RunAnswer,
+) -> Response {
+    let reply = request.reply;
+    let mut response = match reply.is_streamed() && answer.status.is_success() {
+        false => turn::whole(Some(answer), None).await,
+        true => match state.runs.follow(request.owner, run, 0) {
+            Ok(follow) => followed(state, follow),
+            Err(_) => as_stream(reply, answer).await,
+        },
+    };
+    let replayed = HeaderValue::from_static("true");
+    response.headers_mut().insert(REPLAYED, replayed);
+    response
+}

@@ -1,0 +1,187 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, StatusCode, Uri};
+use parking_lot::Mutex as SyncMutex;
+use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::AppState;
+use super::error::ApiError;
+use agent::metrics;
+use protocol::ids::Owner;
+use tools::source::Source;
+use upstream::look::{Sight, UpstreamState, look};
+
+/// Longest wait for the session store and the storage of files. After it the server is not ready.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the result of a probe is reused.
+/// Tried by `operators::while_a_probe_runs_the_last_result_is_the_answer`.
+const PROBE_MAX_AGE: Duration = Duration::from_secs(1);
+
+/// The member of an upstream that only operators get.
+const URL: &str = "url";
+
+/// `GET /healthz`: always 200.
+pub(super) async fn healthz() -> Response {
+    Json(json!({"status": "ok"})).into_response()
+}
+
+/// `GET /readyz`: 200 if an upstream, the session store and the storage of files are reachable and the server is not
+/// shutting down, else 503.
+///
+/// Anybody gets the status; the rest of the body is for those who may send requests.
+pub(super) async fn readyz(
+    State(state): State<AppState>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let Reachable {
+        upstream,
+        upstreams,
+        store,
+        files,
+    } = state.readiness.check(&state).await;
+    let draining = state.draining.is_cancelled();
+    let word = |ok: bool| if ok { "ok" } else { "unreachable" };
+    let ready = upstream && store && files && !draining;
+    let status = match (ready, draining) {
+        (true, _) => "ok",
+        (false, true) => "shutting_down",
+        (false, false) => "unavailable",
+    };
+    let mut body = json!({"status": status});
+    if let Ok(owner) = state
+        .access
+        .get()
+        .authenticator
+        .authenticate(&headers, &uri)
+    {
+        body["version"] = env!("CARGO_PKG_VERSION").into();
+        if let Some(commit) = option_env!("LOOPWRIGHT_COMMIT") {
+            body["commit"] = commit.into();
+        }
+        body["upstream"] = word(upstream).into();
+        body["session_store"] = word(store).into();
+        body["file_store"] = word(files).into();
+        let mut upstreams = Map::clone(&upstreams);
+        if !state.access.get().authenticator.is_operator(&owner) {
+            let all = upstreams.values_mut().filter_map(Value::as_object_mut);
+            all.for_each(|facts| {
+                facts.remove(URL);
+            });
+        }
+        body["upstreams"] = upstreams.into();
+        let sources = state.sources.snapshot_for(&owner);
+        for (key, status) in sources.iter().filter_map(Source::status) {
+            match (body[key].as_object_mut(), status) {
+                // Several sources of one kind.
+                (Some(known), Value::Object(status)) => known.extend(status),
+                (_, status) => body[key] = status,
+            }
+        }
+    }
+    let body = Json(body);
+    match ready {
+        true => body.into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], body).into_response(),
+    }
+}
+
+/// The result of a probe.
+#[derive(Debug, Clone)]
+struct Reachable {
+    upstream: bool,
+    /// What was seen of each upstream.
+    upstreams: Arc<Map<String, Value>>,
+    store: bool,
+    files: bool,
+}
+
+/// The last probe and its time. The endpoint needs no key, so a result is reused for [`PROBE_MAX_AGE`].
+#[derive(Debug, Default)]
+pub(super) struct Readiness {
+    last: SyncMutex<Option<(Instant, Reachable)>>,
+    /// Held while a probe runs.
+    probing: Mutex<()>,
+}
+
+impl Readiness {
+    /// The last result, or that of a new probe if it is too old. While a probe runs, others get the last result: a hanging
+    /// upstream must not hold their connections.
+    async fn check(&self, state: &AppState) -> Reachable {
+        let _probing = match (self.probing.try_lock(), self.last()) {
+            (Ok(probing), _) => probing,
+            (Err(_), Some((_, found))) => return found,
+            (Err(_), None) => self.probing.lock().await,
+        };
+        if let Some((when, found)) = self.last()
+            && when.elapsed() < PROBE_MAX_AGE
+        {
+            return found;
+        }
+        let headers = HeaderMap::new();
+        let (seen, store, files) = tokio::join!(
+            look(&state.router, &headers),
+            timeout(PROBE_TIMEOUT, state.sessions.store.ping()),
+            timeout(PROBE_TIMEOUT, state.sessions.files.ping())
+        );
+        let found = Reachable {
+            upstream: is_reachable(&seen),
+            upstreams: Arc::new(seen.iter().map(details).collect()),
+            store: matches!(store, Ok(Ok(()))),
+            files: matches!(files, Ok(Ok(()))),
+        };
+        *self.last.lock() = Some((Instant::now(), found.clone()));
+        found
+    }
+
+    fn last(&self) -> Option<(Instant, Reachable)> {
+        self.last.lock().clone()
+    }
+}
+
+/// Whether an upstream lists its models, or at least the first one is there; a 401 is expected when only clients have its key.
+fn is_reachable(seen: &[Sight]) -> bool {
+    let any_lists = seen.iter().any(|sight| sight.state == UpstreamState::Ok);
+    any_lists || seen.first().is_some_and(|first| first.state.is_reachable())
+}
+
+/// What holders of a key are told of an upstream; its URL is for operators.
+fn details(sight: &Sight) -> (String, Value) {
+    let mut details = json!({"state": sight.state, URL: sight.upstream.address()});
+    if let Some(kind) = sight.upstream.kind() {
+        details["kind"] = json!(kind);
+    }
+    (sight.upstream.name().to_owned(), details)
+}
+
+/// `GET /metrics`: the metrics in the Prometheus text format, for operators.
+pub(super) async fn metrics(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+) -> Result<Response, ApiError> {
+    match state.access.get().authenticator.is_operator(&owner) {
+        true => Ok(metrics_page(State(state)).await),
+        false => Err(ApiError::not_operator()),
+    }
+}
+
+/// The metrics, for whoever asks.
+pub(super) async fn metrics_page(State(state): State<AppState>) -> Response {
+    for source in state.sources.snapshot().iter() {
+        state.metrics.source(source);
+    }
+    (
+        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
+        state.metrics.encode(),
+    )
+        .into_response()
+}

@@ -1,0 +1,338 @@
+//! `/v1/conversations`: sessions in the shapes of OpenAI's Conversations API.
+
+use axum::Json;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::super::answer::DeletedObject;
+use super::super::error::ApiError;
+use super::super::extract::{OrderedQuery, Path, Query};
+use super::super::reads::{self, ITEMS_FACTOR, ReadSession};
+use super::super::{AppState, body};
+use super::items::{ItemPage, PlacedItem, SessionItems};
+use super::removal::without_item;
+use crate::dialects::responses::decode::item_messages;
+use agent::session::{Change, SessionHead, StoredMessage, StoredSession, View};
+use protocol::ids::{Owner, RunId, SessionId, WorkspaceId};
+use protocol::openai::message::{Message, Role};
+use protocol::openai::metadata::metadata;
+use protocol::openai::request::{RequestError, body_object, refuse_unknown};
+
+/// A conversation.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct ConversationObject {
+    /// The id of the session.
+    id: SessionId,
+    #[schemars(extend("const" = "conversation"))]
+    object: &'static str,
+    /// When it was made, in seconds since 1970.
+    created_at: i64,
+    /// What the client has stored with it.
+    metadata: Map<String, Value>,
+}
+
+/// The body of a new conversation.
+#[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(in super::super) struct NewConversation {
+    /// What it begins with.
+    items: Option<Vec<Map<String, Value>>>,
+    /// At most 16 texts of 512 characters, with keys of 64.
+    #[schemars(extend("maxProperties" = 16, "propertyNames" = {"maxLength": 64}, "additionalProperties" = {"type": "string", "maxLength": 512}))]
+    metadata: Option<Map<String, Value>>,
+}
+
+/// The body of a change of a conversation.
+#[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(in super::super) struct ConversationUpdate {
+    /// At most 16 texts of 512 characters, with keys of 64. They replace the earlier ones.
+    #[schemars(extend("maxProperties" = 16, "propertyNames" = {"maxLength": 64}, "additionalProperties" = {"type": "string", "maxLength": 512}))]
+    metadata: Map<String, Value>,
+}
+
+/// The body of new items.
+#[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(in super::super) struct NewItems {
+    #[schemars(length(min = 1))]
+    items: Vec<Map<String, Value>>,
+}
+
+/// `POST /v1/conversations`
+pub(in super::super) async fn create(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (head, request_body) = request.into_parts();
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
+    let (mut messages, mut given) = (Vec::new(), None);
+    if !bytes.is_empty() {
+        body::require_json(&head.headers)?;
+        let object = body_object(&bytes)?;
+        refuse_unknown(&object, &["items", "metadata"])?;
+        given = metadata(&object)?;
+        messages = item_messages(&object)?;
+    }
+    let id = SessionId::fresh_conversation();
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let change = Change {
+        metadata: given.map(|given| Value::Object(given).to_string()),
+        ..change_of(Vec::new(), 0, messages)
+    };
+    let written = state.sessions.write(&lease, change).await;
+    written.map_err(|unwritten| unwritten.error)?;
+    answer(&state, &owner, id).await
+}
+
+/// `GET /v1/conversations/{id}`
+pub(in super::super) async fn show(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    answer(&state, &owner, id).await
+}
+
+/// A session as a conversation.
+async fn answer(state: &AppState, owner: &Owner, id: SessionId) -> Result<Response, ApiError> {
+    let head = state.sessions.store.head(owner, &id).await?;
+    let head = head.ok_or_else(not_found)?;
+    Ok(Json(conversation(id, &head)).into_response())
+}
+
+/// `POST /v1/conversations/{id}`
+pub(in super::super) async fn update(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
+    let object = body_object(&bytes)?;
+    refuse_unknown(&object, &["metadata"])?;
+    let given = metadata(&object)?;
+    let given =
+        given.ok_or_else(|| RequestError::invalid("metadata", "is missing; send an object"))?;
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let head = state.sessions.store.head(&owner, &id).await?;
+    let change = Change {
+        metadata: Some(Value::Object(given).to_string()),
+        keep: head.ok_or_else(not_found)?.messages,
+        ..Change::default()
+    };
+    let written = state.sessions.write(&lease, change).await;
+    written.map_err(|unwritten| unwritten.error)?;
+    answer(&state, &owner, id).await
+}
+
+/// `DELETE /v1/conversations/{id}`
+pub(in super::super) async fn delete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let lease = state.sessions.lease(&owner, &id).await?;
+    if !state.sessions.delete(&lease).await? {
+        return Err(not_found());
+    }
+    let workspace = WorkspaceId::of(&owner, &id);
+    state.sources.snapshot().session_deleted(&workspace);
+    let deleted = DeletedObject::new("conversation.deleted", id.as_str());
+    Ok(Json(deleted).into_response())
+}
+
+/// `GET /v1/conversations/{id}/items`
+pub(in super::super) async fn items(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Query(query): Query<OrderedQuery>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let (stored, mut memory) = loaded(&state, &owner, &id).await?.into_parts();
+    let items = items_of(&state, &owner, &id, &stored);
+    let page = items.page(&query, &mut memory).await?;
+    Ok(reads::json(&page, memory))
+}
+
+/// `POST /v1/conversations/{id}/items`
+pub(in super::super) async fn add_items(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let body = body::read(&state, &owner, request_body, &head.headers).await?;
+    let object = body_object(&body)?;
+    refuse_unknown(&object, &["items"])?;
+    let messages = item_messages(&object)?;
+    if messages.is_empty() {
+        let problem = "is missing or empty; send a list of items";
+        return Err(RequestError::invalid("items", problem).into());
+    }
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let head = state.sessions.store.head(&owner, &id).await?;
+    let head = head.ok_or_else(not_found)?;
+    // For the session that is written, before it is: it is not refused afterwards.
+    let bytes = head.bytes.saturating_add(body.len() as u64);
+    let memory = reads::reserve(&state, &owner, bytes.saturating_mul(ITEMS_FACTOR)).await?;
+    // Behind a message no instructions are added.
+    let instructions = match head.messages {
+        0 => {
+            let before = state.sessions.store.load(&owner, &id).await?;
+            before.ok_or_else(not_found)?.instructions
+        }
+        _ => Vec::new(),
+    };
+    let known = instructions.len();
+    let change = change_of(instructions, head.messages, messages);
+    let with_new = change.instructions.as_ref();
+    let new = with_new.map_or(0, |instructions| instructions.len() - known);
+    let written = state.sessions.write(&lease, change).await;
+    written.map_err(|unwritten| unwritten.error)?;
+    let read = reads::session_within(&state, &owner, &id, memory).await?;
+    let (stored, mut memory) = read.ok_or_else(not_found)?.into_parts();
+    let items = items_of(&state, &owner, &id, &stored);
+    let known = stored.instructions.len().saturating_sub(new);
+    let added = items.after(known, head.messages, &mut memory).await?;
+    Ok(reads::json(&ItemPage::of(added, false), memory))
+}
+
+/// `GET /v1/conversations/{id}/items/{item_id}`
+pub(in super::super) async fn item(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path((id, item)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let (stored, mut memory) = loaded(&state, &owner, &id).await?.into_parts();
+    let items = items_of(&state, &owner, &id, &stored);
+    let is_asked = |placed: &PlacedItem| placed.item.id == item;
+    let beside = items.beside(is_asked, &mut memory).await?;
+    let beside = beside.ok_or_else(no_item)?;
+    let found = beside.iter().find(|placed| is_asked(placed));
+    Ok(reads::json(&found.ok_or_else(no_item)?.item, memory))
+}
+
+/// `DELETE /v1/conversations/{id}/items/{item_id}`
+pub(in super::super) async fn delete_item(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path((id, item)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let (stored, mut memory) = loaded(&state, &owner, &id).await?.into_parts();
+    let items = items_of(&state, &owner, &id, &stored);
+    let is_asked = |placed: &PlacedItem| placed.item.id == item;
+    let beside = items.beside(is_asked, &mut memory).await?;
+    let beside = beside.ok_or_else(no_item)?;
+    let removed = beside.iter().position(is_asked).ok_or_else(no_item)?;
+    let change = without_item(&stored, &beside, removed).ok_or_else(|| {
+        let problem = "names an item of a response that did not show all its calls, so that its message is not known; \
+                       delete the conversation, or leave the item";
+        RequestError::invalid("item_id", problem)
+    })?;
+    drop((beside, stored, memory));
+    let written = state.sessions.write(&lease, change).await;
+    written.map_err(|unwritten| unwritten.error)?;
+    answer(&state, &owner, id).await
+}
+
+/// The change that appends messages to a session with so many; instructions at its beginning are added to those that it has.
+fn change_of(
+    mut instructions: Vec<Message>,
+    stored_messages: usize,
+    mut messages: Vec<Message>,
+) -> Change {
+    let leading = match stored_messages {
+        0 => messages
+            .iter()
+            .take_while(|message| message.is_instruction())
+            .count(),
+        _ => 0,
+    };
+    let rest = messages.split_off(leading);
+    instructions.extend(messages);
+    let mut append: Vec<StoredMessage> = rest.into_iter().map(StoredMessage::visible).collect();
+    if !append.is_empty() {
+        append.push(end_of_items());
+    }
+    Change {
+        instructions: (leading > 0).then_some(instructions),
+        keep: stored_messages,
+        append,
+        ..Change::default()
+    }
+}
+
+/// An empty answer. It separates the items before it from those of the next turn, so that they keep their ids. The model
+/// does not see it.
+fn end_of_items() -> StoredMessage {
+    StoredMessage {
+        view: Some(View {
+            run: Some(RunId::fresh().as_str().to_owned()),
+            ..View::default()
+        }),
+        ..StoredMessage::hidden(Message::text(Role::Assistant, ""))
+    }
+}
+
+fn conversation(id: SessionId, head: &SessionHead) -> ConversationObject {
+    let metadata = head.metadata.as_deref();
+    ConversationObject {
+        id,
+        object: "conversation",
+        created_at: head.created_at,
+        metadata: metadata
+            .and_then(|metadata| serde_json::from_str(metadata).ok())
+            .unwrap_or_default(),
+    }
+}
+
+fn items_of<'a>(
+    state: &'a AppState,
+    owner: &'a Owner,
+    id: &'a SessionId,
+    session: &'a StoredSession,
+) -> SessionItems<'a> {
+    SessionItems {
+        state,
+        owner,
+        id,
+        session,
+    }
+}
+
+async fn loaded(state: &AppState, owner: &Owner, id: &SessionId) -> Result<ReadSession, ApiError> {
+    let read = reads::session(state, owner, id, ITEMS_FACTOR).await?;
+    read.ok_or_else(not_found)
+}
+
+fn session_id(text: &str) -> Result<SessionId, ApiError> {
+    SessionId::parse(text).map_err(|_| not_found())
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("no conversation has this id")
+}
+
+fn no_item() -> ApiError {
+    ApiError::not_found("no item of the conversation has this id")
+}

@@ -1,0 +1,211 @@
+//! Requests that are sent again after their turn has failed: they go on in the session of that turn, so that no tool runs twice.
+//!
+//! Clients repeat a request on their own and name no session. An id that they send anyway confirms that it is the same request;
+//! it never names a session, as several conversations may share it.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use http::HeaderMap;
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::super::AppState;
+use super::super::error::ApiError;
+use super::super::reads;
+use super::history::response_of;
+use protocol::ids::{Owner, RunId, SessionId};
+use protocol::openai::raw::RawObject;
+use quota::heaviest;
+
+/// How long a request may come again. Then it is a new one.
+const RETRY_TTL: Duration = Duration::from_secs(600);
+/// Most requests that are remembered. Of the owner that has most of them the oldest go first.
+/// Tried by `retry::the_oldest_requests_of_whoever_has_most_are_forgotten_first`.
+const MAX_REQUESTS: usize = 16 * 1024;
+/// Headers that confirm a retry.
+const CONFIRMING: [&str; 2] = ["x-claude-code-session-id", "session-id"];
+/// The field that does too.
+const CONFIRMING_FIELD: &str = "prompt_cache_key";
+
+/// What stands for a request.
+pub(in super::super) type RequestDigest = [u8; 32];
+
+/// The runs of requests that may come again.
+#[derive(Debug, Default)]
+pub(in super::super) struct RetriedRequests(Mutex<RememberedRequests>);
+
+#[derive(Debug, Default)]
+struct RememberedRequests {
+    runs: HashMap<RequestDigest, (RunId, Instant)>,
+    /// By owner, oldest first. An entry may have been replaced since.
+    order: HashMap<Owner, VecDeque<(RequestDigest, Instant)>>,
+    /// The entries of all owners.
+    count: usize,
+}
+
+impl RememberedRequests {
+    /// Forgets the oldest request of an owner if it satisfies the condition; says whether it did.
+    fn forget_oldest(&mut self, owner: &Owner, condition: impl FnOnce(Instant) -> bool) -> bool {
+        let Some(order) = self.order.get_mut(owner) else {
+            return false;
+        };
+        let Some((digest, at)) = order.pop_front_if(|(_, at)| condition(*at)) else {
+            return false;
+        };
+        if order.is_empty() {
+            self.order.remove(owner);
+        }
+        self.count -= 1;
+        if self
+            .runs
+            .get(&digest)
+            .is_some_and(|(_, since)| *since == at)
+        {
+            self.runs.remove(&digest);
+        }
+        true
+    }
+}
+
+impl RetriedRequests {
+    /// Remembers the run of an owner's request.
+    pub(super) fn insert(&self, owner: &Owner, digest: RequestDigest, run: RunId) {
+        let now = Instant::now();
+        let mut requests = self.0.lock();
+        requests.runs.insert(digest, (run, now));
+        let order = requests.order.entry(owner.clone()).or_default();
+        order.push_back((digest, now));
+        requests.count += 1;
+        while requests.forget_oldest(owner, |at| now >= at + RETRY_TTL) {}
+        while requests.count > MAX_REQUESTS {
+            let counts = requests.order.iter();
+            let counts = counts.map(|(owner, order)| (owner, order.len() as u64));
+            let Some(owner) = heaviest(counts).cloned() else {
+                return;
+            };
+            requests.forget_oldest(&owner, |_| true);
+        }
+    }
+
+    fn find(&self, digest: &RequestDigest) -> Option<RunId> {
+        let requests = self.0.lock();
+        let (run, at) = requests.runs.get(digest)?;
+        (Instant::now() < *at + RETRY_TTL).then(|| run.clone())
+    }
+}
+
+/// What stands for a request, if something confirms that another one is the same. Whether it is streamed does not matter.
+pub(super) fn digest(owner: &Owner, headers: &HeaderMap, body: &[u8]) -> Option<RequestDigest> {
+    let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
+    let header = CONFIRMING.iter().find_map(|name| headers.get(*name));
+    let field = object.get_some(CONFIRMING_FIELD).map(RawValue::get);
+    let confirming = match (header, field) {
+        (Some(header), _) => header.as_bytes(),
+        (None, Some(field)) => field.as_bytes(),
+        (None, None) => return None,
+    };
+    let members = object.members_without(&["stream", "stream_options"]);
+    let mut digest = Sha256::new();
+    // The lengths distinguish triples whose joined texts are equal.
+    for part in [owner.as_str().as_bytes(), confirming, members.as_bytes()] {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    Some(digest.finalize().into())
+}
+
+/// The session of the failed turn of the same request.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn failed_session(
+    state: &AppState,
+    owner: &Owner,
+    digest: &RequestDigest,
+) -> Result<Option<SessionId>, ApiError> {
+    let Some(run) = state.retried.find(digest) else {
+        return Ok(None);
+    };
+    let Some(read) = reads::shown_answer(state, owner, &run).await? else {
+        return Ok(None);
+    };
+    // Without a response, the answer is an error.
+    let failed = match response_of(&run, &read.answer).await {
+        Some(response) => is_broken_off(&response),
+        None => true,
+    };
+    if !failed {
+        return Ok(None);
+    }
+    let Some(session) = state.runs.session_of(owner, &run).await? else {
+        return Ok(None);
+    };
+    let head = state.sessions.store.head(owner, &session).await?;
+    Ok(head.map(|_| session))
+}
+
+fn is_broken_off(response: &str) -> bool {
+    let object = RawObject::parse(response).ok();
+    let status = object.and_then(|object| object.get("status"));
+    status.is_some_and(|status| matches!(status.get(), "\"failed\"" | "\"cancelled\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_a_confirmed_request_is_known_again() {
+        let owner = Owner::key("a");
+        let plain = HeaderMap::new();
+        let of = |headers: &HeaderMap, body: &str| digest(&owner, headers, body.as_bytes());
+        assert_eq!(of(&plain, r#"{"input":"a"}"#), None);
+        let keyed = of(
+            &plain,
+            r#"{"input":"a","prompt_cache_key":"k","stream":true}"#,
+        );
+        assert!(keyed.is_some());
+        assert_eq!(of(&plain, r#"{"input":"a","prompt_cache_key":"k"}"#), keyed);
+        assert_ne!(of(&plain, r#"{"input":"b","prompt_cache_key":"k"}"#), keyed);
+        let mut named = HeaderMap::new();
+        named.insert("session-id", HeaderValue::from_static("s"));
+        assert!(of(&named, r#"{"input":"a"}"#).is_some());
+        assert_ne!(of(&named, r#"{"input":"a","prompt_cache_key":"k"}"#), keyed);
+        let other = digest(
+            &Owner::key("b"),
+            &plain,
+            br#"{"input":"a","prompt_cache_key":"k"}"#,
+        );
+        assert_ne!(other, keyed);
+    }
+
+    #[test]
+    fn the_oldest_requests_of_whoever_has_most_are_forgotten_first() {
+        let requests = RetriedRequests::default();
+        let (alice, bob) = (Owner::key("alice"), Owner::key("bob"));
+        let digest = |number: usize| {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&(number as u64).to_le_bytes());
+            digest
+        };
+        requests.insert(&alice, digest(0), RunId::fresh());
+        for number in 1..=20_000 {
+            requests.insert(&bob, digest(number), RunId::fresh());
+        }
+        assert!(requests.find(&digest(0)).is_some());
+        let oldest = 20_000 - (MAX_REQUESTS - 1) + 1;
+        assert_eq!(requests.find(&digest(oldest - 1)), None);
+        assert!(requests.find(&digest(oldest)).is_some());
+        // A request that comes again counts from then on.
+        requests.insert(&bob, digest(oldest), RunId::fresh());
+        requests.insert(&bob, digest(0x1_0000), RunId::fresh());
+        assert!(requests.find(&digest(oldest)).is_some());
+        let count = requests.0.lock().count;
+        assert_eq!(count, MAX_REQUESTS);
+    }
+}

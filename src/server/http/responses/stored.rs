@@ -1,0 +1,240 @@
+//! `/v1/responses/{id}`: responses by their id, while they are made and afterwards; always within the caller's own.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::super::answer::DeletedObject;
+use super::super::completions::{followed, refuse_elsewhere};
+use super::super::error::ApiError;
+use super::super::extract::{Order, OrderedQuery, Path, Query};
+use super::super::reads::{self, ReadAnswer};
+use super::super::turn;
+use super::super::{AppState, continuation};
+use super::history::response_of;
+use super::items::{ItemPage, SessionItems};
+use super::json_answer;
+use crate::dialects::responses::encode::unfinished_of;
+use agent::runs::{CancelMode, FollowError, RunRecord, RunRecordState, RunStatus};
+use agent::session::StoredSession;
+use protocol::ids::{Owner, RunId};
+use protocol::openai::request::RequestError;
+
+/// The query of a reader of a response.
+#[derive(Debug, Deserialize)]
+pub(in super::super) struct ResponseQuery {
+    stream: Option<String>,
+    starting_after: Option<String>,
+}
+
+/// `GET /v1/responses/{id}`
+pub(in super::super) async fn show(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Query(query): Query<ResponseQuery>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    let known = known_events(query.starting_after.as_deref())?;
+    match query.stream.as_deref() {
+        None | Some("false") => {}
+        Some("true") => return events(&state, &owner, &id, known).await,
+        Some(_) => return Err(RequestError::invalid("stream", "must be true or false").into()),
+    }
+    if let Some(response) = running(&state, &owner, &id) {
+        return Ok(response);
+    }
+    let found = look_up(&state, &owner, &id).await?;
+    match found.state {
+        RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
+        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
+        RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
+            unfinished(&found.into()).ok_or_else(ApiError::internal)
+        }
+        // It started in between.
+        RunRecordState::Running => Err(not_found()),
+    }
+}
+
+/// `DELETE /v1/responses/{id}`
+pub(in super::super) async fn delete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    refuse_elsewhere(&state, &owner, &id).await?;
+    let session = state.runs.session_of(&owner, &id).await?;
+    // Before the answer is deleted, so that it is not refused after it.
+    let needed = match &session {
+        Some(session) => state.sessions.store.head(&owner, session).await?,
+        None => None,
+    };
+    let needed = needed.map_or(0, |head| head.bytes);
+    let _memory = reads::reserve(&state, &owner, needed.saturating_mul(reads::TEXT_FACTOR)).await?;
+    // A turn with which another run goes on stays.
+    let _ended_or_busy = continuation::cancel(&state, &owner, &id, CancelMode::Abort).await;
+    if !state.runs.delete(&owner, &id).await? {
+        return Err(not_found());
+    }
+    if let Some(session) = session {
+        let lease = state.sessions.lease(&owner, &session).await?;
+        let stored = state.sessions.store.load(&owner, &session).await?;
+        if stored.is_some_and(|stored| is_only_response(&stored, &id)) {
+            state.sessions.delete(&lease).await?;
+        }
+    }
+    let id = id.response_id();
+    Ok(Json(DeletedObject::new("response", &id)).into_response())
+}
+
+/// `POST /v1/responses/{id}/cancel`
+pub(in super::super) async fn cancel(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    if continuation::cancel(&state, &owner, &id, CancelMode::Abort).await?
+        && let Ok(Some(answer)) = state.runs.wait_for(&owner, &id).await
+    {
+        let read = reads::answer_in_memory(&state, &owner, answer).await;
+        return Ok(ended(&id, read).await);
+    }
+    let found = look_up(&state, &owner, &id).await?;
+    match found.state {
+        RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
+        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
+        RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
+        RunRecordState::Waiting => unfinished(&found.into()).ok_or_else(ApiError::internal),
+        RunRecordState::Running => Err(not_found()),
+    }
+}
+
+/// `GET /v1/responses/{id}/input_items`
+pub(in super::super) async fn input_items(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Query(query): Query<OrderedQuery>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    if look_up(&state, &owner, &id).await?.state == RunRecordState::Running {
+        // Which messages of the session are its input is stored with its answer.
+        let _ended = state.runs.wait_for(&owner, &id).await;
+    }
+    let read = match state.runs.session_of(&owner, &id).await? {
+        Some(session) => reads::session(&state, &owner, &session, reads::ITEMS_FACTOR)
+            .await?
+            .map(|read| (session, read.into_parts())),
+        None => None,
+    };
+    let Some((session, (stored, mut memory))) = read else {
+        let (none, has_more) = query.collector(Order::Descending)?.finish()?;
+        return Ok(Json(ItemPage::of(none, has_more)).into_response());
+    };
+    let items = SessionItems {
+        state: &state,
+        owner: &owner,
+        id: &session,
+        session: &stored,
+    };
+    let page = items.page_of_input(&id, &query, &mut memory).await?;
+    Ok(reads::json(&page, memory))
+}
+
+/// How many events of a response the client has, given the number of the last one.
+fn known_events(after: Option<&str>) -> Result<u64, RequestError> {
+    match after.map(str::parse::<u64>) {
+        // The log counts from 1.
+        Some(Ok(number)) => Ok(number.saturating_add(1)),
+        Some(Err(_)) => Err(invalid_number()),
+        None => Ok(0),
+    }
+}
+
+fn invalid_number() -> RequestError {
+    RequestError::invalid("starting_after", "must be the sequence_number of an event")
+}
+
+/// The events of a run after the known ones, and those to come.
+async fn events(
+    state: &AppState,
+    owner: &Owner,
+    id: &RunId,
+    known: u64,
+) -> Result<Response, ApiError> {
+    match look_up(state, owner, id).await?.state {
+        RunRecordState::RunningElsewhere => return Err(ApiError::replica_unreachable()),
+        RunRecordState::Interrupted => return Err(ApiError::run_interrupted()),
+        RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Waiting => {}
+    }
+    match state.runs.follow(owner, id, known) {
+        Ok(follow) => {
+            let mut response = followed(state, follow);
+            turn::set_completion_id(response.headers_mut(), &id.response_id());
+            Ok(response)
+        }
+        Err(FollowError::PastEnd { .. }) => Err(invalid_number().into()),
+        Err(FollowError::Expired | FollowError::NotFound) => Err(ApiError::events_expired()),
+    }
+}
+
+/// The response of a run that has not ended.
+fn running(state: &AppState, owner: &Owner, id: &RunId) -> Option<Response> {
+    unfinished(&state.runs.status(owner, id)?)
+}
+
+fn unfinished(status: &RunStatus) -> Option<Response> {
+    let body = match &status.unfinished {
+        Some(unfinished) => Body::from(unfinished.clone()),
+        None => Body::from(unfinished_of(&status.id, status.created)?),
+    };
+    Some(json_answer(body))
+}
+
+/// The stored response of a run that has ended, or its error.
+async fn stored(
+    state: &AppState,
+    owner: &Owner,
+    id: &RunId,
+    bytes: u64,
+) -> Result<Response, ApiError> {
+    let read = reads::answer(state, owner, id, bytes).await?;
+    Ok(ended(id, read.ok_or_else(not_found)?).await)
+}
+
+async fn ended(id: &RunId, read: ReadAnswer) -> Response {
+    let ReadAnswer { answer, memory } = read;
+    let response = match response_of(id, &answer).await {
+        Some(response) => json_answer(response),
+        None => turn::whole(Some(&answer), None).await,
+    };
+    reads::counted(response, memory)
+}
+
+async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<RunRecord, ApiError> {
+    let found = state.runs.look_up_shown(owner, id).await?;
+    found.ok_or_else(not_found)
+}
+
+/// Whether a session has no answer of another run.
+fn is_only_response(session: &StoredSession, run: &RunId) -> bool {
+    let answers = session
+        .messages
+        .iter()
+        .filter_map(|stored| stored.view.as_ref());
+    let mut others = answers.filter(|view| view.run.as_deref() != Some(run.as_str()));
+    others.next().is_none()
+}
+
+/// The id of a run that should exist. Text that cannot be an id belongs to none.
+fn run_id(text: &str) -> Result<RunId, ApiError> {
+    RunId::parse(text).map_err(|_| not_found())
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("no response has this id")
+}

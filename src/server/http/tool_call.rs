@@ -1,0 +1,179 @@
+//! `POST /v1/agent/tools/{name}/call`: a call of a server-side tool outside of a turn.
+
+use std::time::Instant;
+
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::HeaderMap;
+use schemars::JsonSchema;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::dialect::{AnswerContext, Reply};
+use super::error::ApiError;
+use super::extract::Path;
+use super::idempotency::{self, Attached, KeyedRequest};
+use super::{AppState, body, turn};
+use agent::direct::{CallRequest, CheckedCall};
+use agent::runs::{
+    Closed, ConnectionRun, Encode, FirstReader, IdempotencyKey, PreparedRun, RunStart,
+};
+use protocol::ids::{Owner, RequestId, RunId, SessionId};
+use protocol::openai::raw::RawObject;
+use protocol::openai::request::{RequestError, body_member, body_object, refuse_unknown};
+
+/// The body of a call.
+#[derive(Debug, Default, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct CallBody {
+    /// The arguments. Without them: `{}`.
+    #[schemars(with = "Option<Map<String, Value>>")]
+    arguments: Option<String>,
+    /// The session whose working files, interpreter, grants and MCP connections the call uses. Without it: none that last.
+    session_id: Option<SessionId>,
+}
+
+impl CallBody {
+    fn read(bytes: &Bytes) -> Result<Self, RequestError> {
+        let body = body_object(bytes)?;
+        refuse_unknown(&body, &["arguments", "session_id"])?;
+        let session: Option<String> = body_member(&body, "session_id", "a string")?;
+        let session = session.map(|id| {
+            SessionId::parse(&id).map_err(|problem| {
+                let message = format!("the session id in 'session_id' {problem}");
+                RequestError::field("session_id", message)
+            })
+        });
+        let arguments = body.get_some("arguments").map(RawValue::get);
+        if arguments.is_some_and(|text| RawObject::parse(text).is_err()) {
+            return Err(RequestError::invalid("arguments", "must be an object"));
+        }
+        Ok(Self {
+            arguments: arguments.map(str::to_owned),
+            session_id: session.transpose()?,
+        })
+    }
+}
+
+/// A call with the request that asks for it.
+#[derive(Debug)]
+pub(super) struct CallOrigin<'a> {
+    pub(super) owner: Owner,
+    pub(super) request_id: RequestId,
+    pub(super) headers: &'a HeaderMap,
+}
+
+impl CallOrigin<'_> {
+    /// The call of a tool.
+    ///
+    /// # Errors
+    /// When a header of the request is not valid.
+    pub(super) fn request(
+        self,
+        state: &AppState,
+        tool: &str,
+        arguments: Option<String>,
+        session_id: Option<SessionId>,
+    ) -> Result<CallRequest, ApiError> {
+        let mut caller = turn::caller(state, self.owner, self.request_id, self.headers)?;
+        caller.trace = turn::trace_of(state, self.headers);
+        Ok(CallRequest {
+            session_id: session_id.or_else(|| caller.session_header.clone()),
+            caller,
+            name: tool.to_owned(),
+            arguments: arguments.unwrap_or_else(|| "{}".to_owned()),
+        })
+    }
+}
+
+/// The run of a call, which can be started.
+pub(super) fn prepared_run(
+    state: &AppState,
+    owner: &Owner,
+    call: &CheckedCall,
+    key: Option<IdempotencyKey>,
+    (id, encode, held): (RunId, Encode, Box<dyn Send>),
+) -> Result<PreparedRun, ApiError> {
+    let permit = turn::permit_for_turn(state, owner)?;
+    let start = RunStart {
+        id,
+        encode,
+        finish: key.is_some(),
+        streamed: false,
+        recorded: key.is_some(),
+        // Nobody can ask for the answer again.
+        ephemeral: key.is_none(),
+        key,
+        session_id: call.session_id().cloned(),
+        unfinished: None,
+        held: Box::new((held, permit)),
+    };
+    let prepared = state.runs.prepare(owner, start);
+    prepared.map_err(|Closed| ApiError::shutting_down())
+}
+
+/// Calls a tool.
+pub(super) async fn call(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Extension(request_id): Extension<RequestId>,
+    Path(tool): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    if state.draining.is_cancelled() {
+        return Err(ApiError::shutting_down());
+    }
+    let began = head.extensions.get::<Instant>().copied();
+    let began = began.unwrap_or_else(Instant::now);
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
+    let CallBody {
+        arguments,
+        session_id,
+    } = CallBody::read(&bytes)?;
+    let key = idempotency::key(&head.headers, head.uri.path(), &bytes)?;
+    let origin = CallOrigin {
+        owner: owner.clone(),
+        request_id,
+        headers: &head.headers,
+    };
+    let call = origin.request(&state, &tool, arguments, session_id)?;
+    let call = state.agent.prepare_call(call);
+    let call = call.map_err(|error| ApiError::of_call(&tool, error))?;
+    let id = RunId::fresh();
+    let context = AnswerContext {
+        metrics: state.metrics.clone(),
+        began,
+        has_key: key.is_some(),
+        goes_on: false,
+    };
+    let reply = Reply::Call;
+    let encode = reply.encode(&id, context);
+    let parts = (
+        id.clone(),
+        encode,
+        Box::new(bytes.into_kept()) as Box<dyn Send>,
+    );
+    let prepared = prepared_run(&state, &owner, &call, key.clone(), parts)?;
+    if let Some(key) = &key {
+        let keyed = KeyedRequest {
+            owner: &owner,
+            key,
+            reply: &reply,
+            background: false,
+            restarts: !call.may_change(),
+        };
+        match idempotency::attach(&state, keyed, &id).await? {
+            Attached::Start(_) => {}
+            Attached::Answer(response) => return Ok(response),
+            // Only a turn waits.
+            Attached::Waiting { .. } => return Err(ApiError::internal()),
+        }
+    }
+    // The server gives every request that of its connection.
+    let connection = head.extensions.get::<ConnectionRun>().cloned();
+    let reader: FirstReader = prepared.launch(call.into(), &connection.unwrap_or_default());
+    Ok(turn::whole_of(reader, began).await)
+}

@@ -1,0 +1,446 @@
+//! Runs a turn and answers with its events, in the dialect of the request.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
+    HOST,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::timeout;
+
+use super::body::HeldBody;
+use super::dialect::{AnswerContext, Reply};
+use super::edge::Served;
+use super::error::{ApiError, Cause};
+use super::headers::{chat_header, session_header, upstream_rate_limits};
+use super::idempotency::{self, Attached, KeyedRequest};
+use super::stream::EventBody;
+use super::{AppState, continuation, forward};
+use crate::dialects::chat::decode::PROGRESS_HEADER;
+use agent::options::{OnDisconnect, Options};
+use agent::runs::{
+    Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart, Work,
+};
+use agent::traces::{TRACEPARENT, TRACESTATE};
+use agent::turn::{Caller, Continuation, TurnRecord, TurnRequest};
+use protocol::ids::{Owner, RequestId, RunId, SessionId, fresh_traceparent};
+use quota::{FairPermit, ReservedMemory};
+use upstream::headers::strip_headers;
+
+/// The header with the session id, in requests and responses.
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+/// The answer's id.
+const COMPLETION_ID: HeaderName = HeaderName::from_static("x-completion-id");
+const PROCESSING_MS: HeaderName = HeaderName::from_static("openai-processing-ms");
+const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-ms");
+
+/// The owner of the request, and what its headers say of the turn. What model and tool calls get of the headers is added
+/// when a turn begins.
+pub(super) fn caller(
+    state: &AppState,
+    owner: Owner,
+    request_id: RequestId,
+    headers: &HeaderMap,
+) -> Result<Caller, ApiError> {
+    let session_header = session_header(headers)?;
+    let chat_header = chat_header(headers, &state.settings.session_headers)?;
+    let permissions = state.access.get().permissions(&owner);
+    Ok(Caller {
+        request_id,
+        owner,
+        session_header,
+        chat_header,
+        progress_header: headers
+            .get(PROGRESS_HEADER)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
+        trace: HeaderMap::new(),
+        goes_on: false,
+        headers: Arc::default(),
+        permissions,
+        record: TurnRecord::default(),
+    })
+}
+
+/// Sets the headers that model and tool calls get. With traces, the request has those of its span.
+fn set_forwarded_headers(state: &AppState, caller: &mut Caller, headers: &HeaderMap) {
+    let mut upstream = forward::upstream_headers(state, headers.clone());
+    // The loop writes the bodies of its model calls and reads the responses itself.
+    strip_headers(&mut upstream, |name| {
+        [
+            HOST,
+            CONTENT_LENGTH,
+            EXPECT,
+            ACCEPT,
+            ACCEPT_ENCODING,
+            CONTENT_ENCODING,
+            CONTENT_TYPE,
+            idempotency::IDEMPOTENCY_KEY,
+        ]
+        .contains(name)
+    });
+    caller.headers = Arc::new(upstream);
+    caller.trace = trace_of(state, headers);
+}
+
+/// The headers of a request with which its calls are traced. Without a collector there is always a trace.
+pub(super) fn trace_of(state: &AppState, headers: &HeaderMap) -> HeaderMap {
+    let names = [TRACEPARENT, TRACESTATE].into_iter();
+    let given = names.filter_map(|name| Some((name.clone(), headers.get(name)?.clone())));
+    let mut trace: HeaderMap = given.collect();
+    if !trace.contains_key(TRACEPARENT)
+        && !state.traces.is_on()
+        && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
+    {
+        // `tracestate` is meaningless without `traceparent`.
+        trace.clear();
+        trace.insert(TRACEPARENT, fresh);
+    }
+    trace
+}
+
+/// Links the spans of a run that goes on by itself to that of the request which began it.
+fn link_first_span(state: &AppState, caller: &mut Caller, headers: &HeaderMap) {
+    if let Some(first) = headers.get(continuation::FIRST_SPAN)
+        && state.traces.is_on()
+    {
+        caller.trace.insert(TRACEPARENT, first.clone());
+        caller.goes_on = true;
+    }
+}
+
+/// How a run comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunOrigin {
+    /// A request starts it.
+    Request,
+    /// It waited, and goes on as its request was sent again. That request gets the answer.
+    Repeated,
+    /// It waited, and goes on by itself.
+    ByItself,
+    /// It waited, and is cancelled.
+    Cancelled,
+}
+
+impl RunOrigin {
+    /// Whether no client gets the answer of the request.
+    fn is_alone(self) -> bool {
+        matches!(self, Self::ByItself | Self::Cancelled)
+    }
+}
+
+/// What is known of a turn before its request is read.
+#[derive(Debug)]
+pub(super) struct TurnHead {
+    pub(super) owner: Owner,
+    pub(super) request_id: RequestId,
+    pub(super) start: TurnStart,
+}
+
+/// The run of a turn, and how it comes about.
+#[derive(Debug)]
+pub(super) struct TurnStart {
+    /// When the request came.
+    pub(super) began: Instant,
+    /// The id of the run.
+    pub(super) run: RunId,
+    pub(super) origin: RunOrigin,
+}
+
+impl TurnHead {
+    /// That of a request that starts a run.
+    pub(super) fn new(owner: Owner, request_id: RequestId, began: Instant) -> Self {
+        Self {
+            owner,
+            request_id,
+            start: TurnStart {
+                began,
+                run: RunId::fresh(),
+                origin: RunOrigin::Request,
+            },
+        }
+    }
+}
+
+/// How a turn is answered, besides its dialect.
+#[derive(Debug)]
+pub(super) struct Delivery<'a> {
+    /// The headers of the request.
+    headers: &'a HeaderMap,
+    start: TurnStart,
+    /// The request with which the run goes on by itself, if it waits for decisions.
+    continuation: Option<Arc<str>>,
+    /// The key under which the request may be sent again.
+    key: Option<IdempotencyKey>,
+    /// The connection that the answer goes to.
+    connection: ConnectionRun,
+    /// The memory of what the turn keeps of the request's body.
+    memory: Arc<ReservedMemory>,
+}
+
+impl<'a> Delivery<'a> {
+    /// That of a request with these options.
+    ///
+    /// # Errors
+    /// When its idempotency key cannot be used.
+    pub(super) fn new(
+        start: TurnStart,
+        options: &Options,
+        head: &'a Parts,
+        body: HeldBody,
+    ) -> Result<Self, ApiError> {
+        let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
+        // The server gives every request that of its connection.
+        let connection = head.extensions.get::<ConnectionRun>().cloned();
+        Ok(Self {
+            headers: &head.headers,
+            continuation: continuation(options, key.is_some(), start.origin, head, &body),
+            start,
+            key,
+            connection: connection.unwrap_or_default(),
+            memory: Arc::new(body.into_kept()),
+        })
+    }
+}
+
+/// The request with which a run goes on by itself, if it has a record from its start.
+fn continuation(
+    options: &Options,
+    has_key: bool,
+    origin: RunOrigin,
+    head: &Parts,
+    body: &[u8],
+) -> Option<Arc<str>> {
+    let recorded = has_key || origin != RunOrigin::Request || finishes(options, has_key);
+    let recorded = recorded && !options.ephemeral;
+    recorded.then(|| continuation::of_request(head.uri.path(), &head.headers, body))?
+}
+
+/// Whether a run goes on when its last reader leaves.
+fn finishes(options: &Options, has_key: bool) -> bool {
+    options.background
+        || match options.on_disconnect {
+            OnDisconnect::Auto => has_key,
+            OnDisconnect::Cancel => false,
+            OnDisconnect::Finish => true,
+        }
+}
+
+/// Starts a run and answers with what it reports, or with the run that the request's key leads to.
+pub(super) async fn answer(
+    state: &AppState,
+    mut request: TurnRequest,
+    reply: Reply,
+    mut delivery: Delivery<'_>,
+) -> Result<Response, ApiError> {
+    set_forwarded_headers(state, &mut request.caller, delivery.headers);
+    if delivery.start.origin.is_alone() {
+        link_first_span(state, &mut request.caller, delivery.headers);
+    }
+    let owner = request.caller.owner.clone();
+    let served = Served::by_turn(&request.model, &request.caller.record);
+    if let Some(key) = &mut delivery.key {
+        key.in_memory = request.options.ephemeral;
+    }
+    let (id, origin) = (delivery.start.run.clone(), delivery.start.origin);
+    let background = request.options.background || origin.is_alone();
+    let start = run_start(state, &request, &reply, &delivery)?;
+    let session_id = start.session_id.clone();
+    let prepared = state.runs.prepare(&owner, start);
+    let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
+    if let Some(key) = &delivery.key {
+        let keyed = KeyedRequest {
+            owner: &owner,
+            key,
+            reply: &reply,
+            background,
+            restarts: true,
+        };
+        match idempotency::attach(state, keyed, &id).await? {
+            Attached::Start(interrupted) => {
+                let session = &mut request.options.session_id;
+                *session = session.take().or(interrupted);
+            }
+            Attached::Answer(response) => return Ok(response),
+            Attached::Waiting { run, session } => {
+                drop(prepared);
+                go_on_in(&mut request, session);
+                let start = TurnStart {
+                    run,
+                    origin: RunOrigin::Repeated,
+                    ..delivery.start
+                };
+                let delivery = Delivery {
+                    start,
+                    key: None,
+                    ..delivery
+                };
+                return Box::pin(answer(state, request, reply, delivery)).await;
+            }
+        }
+    }
+    request.continuation = delivery.continuation.map(|request| Continuation {
+        run: id.as_str().into(),
+        request,
+    });
+    // After an earlier response, a fork may take its place.
+    let is_named = request.options.previous.is_none();
+    let session = session_id
+        .filter(|_| is_named)
+        .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    let work = match origin {
+        RunOrigin::Cancelled => Work::Ending(Box::new(request)),
+        RunOrigin::Request | RunOrigin::Repeated | RunOrigin::ByItself => request.into(),
+    };
+    let reader = prepared.launch(work, &delivery.connection);
+    let streamed = reply.is_streamed();
+    let mut response = if streamed && !origin.is_alone() {
+        stream_of(state, reader, delivery.start.began).await
+    } else if background && reader.record_stored().await {
+        reply.accepted(&reader.status())
+    } else {
+        whole_of(reader, delivery.start.began).await
+    };
+    response.extensions_mut().insert(served);
+    let headers = response.headers_mut();
+    if let Some(session) = session {
+        headers.insert(SESSION_ID, session);
+    }
+    if streamed || background {
+        set_completion_id(headers, &reply.id_of(&id));
+    }
+    Ok(response)
+}
+
+/// What a run is started with.
+fn run_start(
+    state: &AppState,
+    request: &TurnRequest,
+    reply: &Reply,
+    delivery: &Delivery<'_>,
+) -> Result<RunStart, ApiError> {
+    let (id, key, options) = (&delivery.start.run, &delivery.key, &request.options);
+    let goes_on = delivery.start.origin != RunOrigin::Request;
+    let finish = goes_on || finishes(options, key.is_some());
+    let context = AnswerContext {
+        metrics: state.metrics.clone(),
+        began: delivery.start.began,
+        has_key: goes_on || key.is_some(),
+        goes_on,
+    };
+    let permit = match delivery.start.origin {
+        // It calls no model.
+        RunOrigin::Cancelled => None,
+        RunOrigin::Request | RunOrigin::Repeated | RunOrigin::ByItself => {
+            Some(permit_for_turn(state, &request.caller.owner)?)
+        }
+    };
+    Ok(RunStart {
+        id: id.clone(),
+        encode: reply.encode(id, context),
+        finish,
+        streamed: reply.is_streamed(),
+        recorded: finish || key.is_some(),
+        key: key.clone(),
+        ephemeral: options.ephemeral,
+        // A turn that is not stored shows no session.
+        session_id: options.session_id.clone().filter(|_| !options.ephemeral),
+        unfinished: reply.unfinished(id, "in_progress"),
+        held: Box::new((delivery.memory.clone(), permit)),
+    })
+}
+
+/// Makes a request that was sent again one that goes on with the turn that waits in this session.
+fn go_on_in(request: &mut TurnRequest, session: SessionId) {
+    request.messages.clear();
+    request.answered_calls.clear();
+    request.options.previous = None;
+    request.options.session_id = Some(session);
+}
+
+/// A permit for what is sent to model servers, with or without a client.
+pub(super) fn permit_for_turn(state: &AppState, owner: &Owner) -> Result<FairPermit, ApiError> {
+    let permit = state.turns.try_acquire(owner);
+    permit.ok_or_else(ApiError::too_many_turns)
+}
+
+/// Names the answer in the head, where the client may never see its body.
+pub(super) fn set_completion_id(headers: &mut HeaderMap, id: &str) {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(COMPLETION_ID, id);
+    }
+}
+
+/// The head of a stream waits for the first model call, so that its error keeps its status, but not for ever.
+async fn stream_of(state: &AppState, reader: FirstReader, began: Instant) -> Response {
+    let wait = state.settings.first_byte_wait;
+    let headers = match timeout(wait, reader.beginning()).await {
+        Ok(Beginning::Head(upstream)) => upstream_rate_limits(&upstream),
+        // Cancelled before the first model call was answered.
+        Ok(Beginning::Over(Some(answer))) if answer.status.is_success() => HeaderMap::new(),
+        Ok(Beginning::Over(answer)) => return whole(answer.as_deref(), Some(began)).await,
+        Err(_elapsed) => HeaderMap::new(),
+    };
+    let body = EventBody::new(reader, state.settings.keep_alive, &state.metrics);
+    let mut response = Response::new(Body::new(body));
+    *response.headers_mut() = headers;
+    event_stream(response.headers_mut());
+    response
+}
+
+/// The whole answer of a run, once it is over.
+pub(super) async fn whole_of(reader: FirstReader, began: Instant) -> Response {
+    let mut response = whole(reader.answer().await.as_deref(), Some(began)).await;
+    let limits = reader.head().map(|head| upstream_rate_limits(&head));
+    response.headers_mut().extend(limits.unwrap_or_default());
+    response
+}
+
+/// Marks an answer as a stream of events that nobody in between should hold back.
+pub(super) fn event_stream(headers: &mut HeaderMap) {
+    let stream = HeaderValue::from_static("text/event-stream; charset=utf-8");
+    headers.insert(CONTENT_TYPE, stream);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Tells nginx in front of us not to buffer the stream.
+    headers.insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
+}
+
+/// The answer of a run that is over.
+pub(super) async fn whole(answer: Option<&RunAnswer>, began: Option<Instant>) -> Response {
+    let Some(answer) = answer else {
+        return ApiError::internal().into_response();
+    };
+    let body = match answer.body.in_one_piece() {
+        Some(bytes) => Body::from(bytes),
+        None => Body::new(answer.body.clone().without_lost().await.into_body()),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers.clone();
+    if let Some(cause) = &answer.cause {
+        response.extensions_mut().insert(Cause(cause.clone()));
+    }
+    if let Some(began) = began {
+        set_timing_headers(response.headers_mut(), began, answer.waited);
+    }
+    response
+}
+
+/// Sets the total time of the request and, if known, the part of it that was not spent waiting for models and tools.
+fn set_timing_headers(headers: &mut HeaderMap, began: Instant, waited: Option<Duration>) {
+    let total = began.elapsed();
+    let processing = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
+    headers.insert(PROCESSING_MS, HeaderValue::from(processing));
+    let overhead = waited.map(|waited| total.saturating_sub(waited).as_secs_f64() * 1000.0);
+    let value = overhead.and_then(|ms| HeaderValue::from_str(&format!("{ms:.3}")).ok());
+    if let Some(value) = value {
+        headers.insert(OVERHEAD_MS, value);
+    }
+}
