@@ -102,6 +102,19 @@ impl CitationLinks {
         linked
     }
 
+    /// The citations of this text and of one that follows it after so many characters.
+    pub(super) fn and(mut self, later: &Self, between: usize) -> Self {
+        let start = self.written + between;
+        let moved = later.found.iter().map(|one| UrlCitation {
+            start_index: one.start_index + start,
+            end_index: one.end_index + start,
+            ..one.clone()
+        });
+        self.found.extend(moved);
+        self.written = start + later.written;
+        self
+    }
+
     /// Characters of the text with its links so far.
     pub(super) fn written(&self) -> usize {
         self.written

@@ -2,7 +2,7 @@
 //!
 //! Its prompt is not a part of it, as that is made of the session, whose last message asks for the calls.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,9 +61,22 @@ pub(super) struct ParkedTurn {
     pub(super) batch: OpenBatch,
     /// What the client was told.
     pub(super) said: Said,
-    /// The request shows that its client has the answer so far, or continues the conversation with a message of its own.
-    pub(super) is_shown: bool,
+    /// What of it the client of the resuming request has.
+    pub(super) shown: ShownPart,
+    /// The texts of the results, by their calls.
+    pub(super) results: HashMap<String, String>,
     pub(super) continuation: Option<Continuation>,
+}
+
+/// What a request that resumes a turn shows of the answer so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShownPart {
+    /// Nothing: it gets the whole answer.
+    Nothing,
+    /// Its client has the answer so far.
+    Earlier,
+    /// Its client has it, and adds a message of the user. What precedes that message is no part of the answer to it.
+    NewMessage,
 }
 
 /// What is stored.
@@ -106,6 +119,19 @@ impl ParkedTurn {
         let waiting = self.batch.calls.iter().filter_map(Call::wait);
         let mut answers = waiting.filter_map(|wait| self.state.approvals.answer(&wait.id));
         answers.any(|answer| *answer != AskAnswer::Waiting)
+    }
+
+    /// Takes the texts of the results from the session and from the batch.
+    pub(super) fn find_results(&mut self, messages: &[StoredMessage]) {
+        let of_messages = messages.iter().filter_map(|stored| {
+            let call = stored.message.tool_call_id()?;
+            Some((call.to_owned(), stored.message.content_text()))
+        });
+        let of_batch = self.batch.calls.iter().filter_map(|call| {
+            let answer = call.answer()?;
+            Some((call.call.id.clone(), answer.content.clone()))
+        });
+        self.results = of_messages.chain(of_batch).collect();
     }
 
     /// Nobody is waited for any more.
@@ -173,7 +199,8 @@ impl ParkedTurn {
             state,
             batch,
             said,
-            is_shown: false,
+            shown: ShownPart::Nothing,
+            results: HashMap::new(),
             continuation: continuation.map(|(run, request)| Continuation { run, request }),
         })
     }

@@ -1,24 +1,38 @@
 //! What a turn has told its client before it waited for a person. It is stored with the turn, so that the answer of the turn
 //! is whole wherever it is read.
 
+use std::collections::{HashMap, HashSet};
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
 use super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
-use super::transcript::SentText;
+use super::transcript::{BETWEEN_ROUNDS, SentText};
 use crate::session::files::FileStore;
 use blobs::parted::BinaryContent;
 use protocol::ids::{FileId, Owner};
+use protocol::openai::citation::CitationStyle;
 use protocol::openai::usage::Usage;
 
 /// What a turn has told its client so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Said {
-    /// The events of the answer, in order. Contents that a file holds are left out of them.
+    /// The events of the answer, in order, without contents that files hold and without the texts of results, which the session
+    /// has.
     pub(super) events: Vec<AgentEvent>,
-    pub(super) figures: Figures,
+    /// How many of them an earlier answer told, so that the answer of the run that waits does not.
+    pub(super) from: usize,
+    /// The figures of that part, and of what follows it.
+    pub(super) before: Figures,
+    pub(super) own: Figures,
+    /// How the text is told.
+    pub(super) citations: CitationStyle,
+    pub(super) last_text_only: bool,
+    /// The next text follows another one.
+    #[serde(skip)]
+    pub(super) joins: bool,
 }
 
 /// The sums of a turn and the text of its answer.
@@ -39,6 +53,10 @@ impl Said {
     pub(super) fn add(&mut self, event: &AgentEvent) {
         let event = match event {
             AgentEvent::Text(text) => {
+                if std::mem::take(&mut self.joins) {
+                    let between = AgentEvent::BetweenRounds(BETWEEN_ROUNDS.to_owned());
+                    self.events.push(between);
+                }
                 if let Some(AgentEvent::Text(before)) = self.events.last_mut() {
                     return before.push_str(text);
                 }
@@ -60,6 +78,7 @@ impl Said {
             }
             AgentEvent::Complete(record) => {
                 let mut record = record.clone();
+                record.content.clear();
                 record.frames.clear();
                 record.images.iter_mut().for_each(leave_out_stored);
                 AgentEvent::Complete(record)
@@ -93,7 +112,7 @@ impl Said {
             AgentEvent::Text(text) | AgentEvent::Reasoning { text, .. } => text.len(),
             AgentEvent::Complete(record) => {
                 let images = record.images.iter().map(|image| image.bytes.len());
-                record.content.len() + images.sum::<usize>()
+                images.sum()
             }
             AgentEvent::File(file) => file.data.as_ref().map_or(0, Bytes::len),
             _ => 0,
@@ -101,26 +120,45 @@ impl Said {
         self.events.iter().map(bytes).sum()
     }
 
-    /// The events with the contents that files hold. What was deleted meanwhile is left out.
-    pub(super) async fn into_events(self, files: &FileStore, owner: &Owner) -> Vec<AgentEvent> {
-        let mut events = Vec::with_capacity(self.events.len());
-        for event in self.events {
-            events.push(match event {
-                AgentEvent::Complete(mut record) => {
-                    let images = std::mem::take(&mut record.images);
-                    for image in images {
-                        record.images.extend(found_image(files, owner, image).await);
-                    }
-                    AgentEvent::Complete(record)
-                }
-                AgentEvent::File(file) => {
-                    AgentEvent::File(Box::new(found_file(files, owner, *file).await))
-                }
-                event => event,
-            });
-        }
-        events
+    /// The figures of the whole turn.
+    pub(super) fn figures(&self) -> Figures {
+        self.before.clone().and(&self.own)
     }
+}
+
+/// Events that are told again, with the contents that files hold and the texts of results by their calls. What was deleted
+/// meanwhile is left out. A call begins once.
+pub(super) async fn told_again(
+    events: Vec<AgentEvent>,
+    mut results: HashMap<String, String>,
+    files: &FileStore,
+    owner: &Owner,
+) -> Vec<AgentEvent> {
+    let mut begun = HashSet::new();
+    let mut told = Vec::with_capacity(events.len());
+    for event in events {
+        told.push(match event {
+            // Nothing stands before the first text.
+            AgentEvent::BetweenRounds(_)
+                if !told.iter().any(|one| matches!(one, AgentEvent::Text(_))) =>
+            {
+                continue;
+            }
+            AgentEvent::Calling(calling) if !begun.insert(calling.tool_call_id.clone()) => continue,
+            AgentEvent::Complete(mut record) => {
+                record.content = results.remove(&record.tool_call_id).unwrap_or_default();
+                for image in std::mem::take(&mut record.images) {
+                    record.images.extend(found_image(files, owner, image).await);
+                }
+                AgentEvent::Complete(record)
+            }
+            AgentEvent::File(file) => {
+                AgentEvent::File(Box::new(found_file(files, owner, *file).await))
+            }
+            event => event,
+        });
+    }
+    told
 }
 
 impl Figures {
@@ -225,8 +263,8 @@ mod tests {
     #[test]
     fn an_answer_of_a_later_version_can_be_read_as_far_as_it_is_known() {
         let read: Said =
-            serde_json::from_str(r#"{"events":[],"figures":{"rounds":2},"later":1}"#).unwrap();
-        assert_eq!(read.figures.rounds, 2);
+            serde_json::from_str(r#"{"events":[],"own":{"rounds":2},"later":1}"#).unwrap();
+        assert_eq!(read.figures().rounds, 2);
         assert!(read.events.is_empty());
     }
 

@@ -44,7 +44,7 @@ pub(super) struct SentText {
     pub(super) joined: String,
     last_round: String,
     /// Some of it reached the client.
-    was_sent: bool,
+    pub(super) was_sent: bool,
     links: Option<CitationLinks>,
 }
 
@@ -62,7 +62,10 @@ impl SentText {
                 false => later.last_round.clone(),
             },
             was_sent: self.was_sent || later.was_sent,
-            links: later.links.clone().or(self.links),
+            links: match (self.links, &later.links) {
+                (Some(links), Some(later)) => Some(links.and(later, between.len())),
+                (links, later) => later.clone().or(links),
+            },
         }
     }
 }

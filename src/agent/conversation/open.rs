@@ -10,7 +10,7 @@ use super::super::approvals::known;
 use super::super::call::Call;
 use super::super::contents::named_in;
 use super::super::inputs::{InputFiles, has_files};
-use super::super::parked::ParkedTurn;
+use super::super::parked::{ParkedTurn, ShownPart};
 use super::super::turn::TurnRequest;
 use super::decide::{decide, no_position, nothing_waits};
 use super::join::{going_on, join, open_results, planned, sources, take_parked, without_told};
@@ -223,7 +223,7 @@ impl Conversation {
         let exists = found.is_some();
         let mut stored = found.unwrap_or_default();
         let has_files = has_files(&incoming);
-        let shows_answer = request.options.previous.is_some() || shows_answer(&incoming);
+        let shows_answer = shows_answer(request, &stored, &incoming);
         let incoming = context.inputs.of_session(&id).accept(incoming).await?;
         let mode = request.options.session_mode;
         let (incoming, mode) = without_told(&stored, incoming, mode);
@@ -247,7 +247,12 @@ impl Conversation {
             Some(mut plan) => {
                 follow = std::mem::take(&mut plan.new);
                 if let Some(parked) = &mut parked {
-                    parked.is_shown = shows_answer || !follow.is_empty();
+                    parked.shown = match (follow.is_empty(), shows_answer) {
+                        (false, _) => ShownPart::NewMessage,
+                        (true, true) => ShownPart::Earlier,
+                        (true, false) => ShownPart::Nothing,
+                    };
+                    parked.find_results(&stored.messages);
                 }
                 (parked, planned(&stored, plan))
             }
@@ -337,12 +342,19 @@ impl Conversation {
     }
 }
 
-/// Whether the messages of a request end with an answer, so that its client has it.
-fn shows_answer(incoming: &[Message]) -> bool {
+/// Whether a request shows that its client has what a turn that waits has told: its messages end with an answer, or it follows
+/// the response that told of the wait, which is the only one without an answer in the session.
+fn shows_answer(request: &TurnRequest, stored: &StoredSession, incoming: &[Message]) -> bool {
+    let is_answered = |run: &RunId| {
+        let mut views = stored.messages.iter().filter_map(|one| one.view.as_ref());
+        views.any(|view| view.is_of(run))
+    };
+    let previous = request.options.previous.as_ref();
     let mut newest = incoming.iter().rev();
-    newest
-        .find(|message| matches!(message.role(), Role::Assistant | Role::User))
-        .is_some_and(|message| *message.role() == Role::Assistant)
+    previous.is_some_and(|run| !is_answered(run))
+        || newest
+            .find(|message| !message.is_instruction())
+            .is_some_and(|message| *message.role() == Role::Assistant)
 }
 
 /// Checks that a session holds these calls.

@@ -11,9 +11,11 @@ use super::super::call::{Call, Resolver};
 use super::super::control::AbortReason;
 use super::super::conversation::Conversation;
 use super::super::open_batch::OpenBatch;
-use super::super::parked::ParkedTurn;
-use super::super::said::{Figures, Said};
+use super::super::options::TextMode;
+use super::super::parked::{ParkedTurn, ShownPart};
+use super::super::said::{Figures, Said, told_again};
 use super::super::stop::StopReason;
+use super::super::transcript::AnswerText;
 use super::{Phase, Run};
 use crate::session::ApprovalQuestion;
 use net::polling::{LONG_BYTES, block_in_place_if};
@@ -25,27 +27,58 @@ impl Run {
     /// of the whole turn, unless the client has shown that it has the earlier part.
     pub(super) async fn take_on(&mut self, parked: ParkedTurn) {
         let own = self.request.continuation.take();
+        let waited_in = parked.continuation.as_ref().map(|it| it.run.clone());
+        let is_same_run = waited_in.is_some_and(|run| *run == *self.control.run().as_str());
         self.request.continuation = own.or(parked.continuation);
         let now = mem::replace(&mut self.turn, parked.state).permissions;
         self.turn.permissions = mem::take(&mut self.turn.permissions).under(&now);
-        let events = match parked.is_shown {
-            true => {
-                self.told_before = parked.said.figures.clone();
-                self.said = Some(Box::new(parked.said));
-                Vec::new()
+        let mut said = parked.said;
+        let mut events = Vec::new();
+        match parked.shown {
+            ShownPart::NewMessage => {
+                let Figures {
+                    rounds,
+                    model_calls,
+                    ..
+                } = said.figures();
+                self.told_before = Figures {
+                    rounds,
+                    model_calls,
+                    ..Figures::default()
+                };
+                said = Said::default();
             }
-            false => {
-                let figures = parked.said.figures.clone();
-                self.usage = figures.usage;
-                self.usage_by_round = figures.usage_by_round;
-                self.notices = figures.notices;
-                self.answer_text.continues(figures.text);
+            ShownPart::Earlier => {
+                self.told_before = said.figures();
+                said.from = said.events.len();
+            }
+            ShownPart::Nothing => {
+                if !is_same_run {
+                    said.own = said.figures();
+                    (said.from, said.before) = (0, Figures::default());
+                }
+                let told = said.events.split_off(said.from.min(said.events.len()));
+                self.told_before = mem::take(&mut said.before);
+                let own = mem::take(&mut said.own);
+                self.usage = own.usage;
+                self.usage_by_round = own.usage_by_round;
+                self.notices = own.notices;
+                if !told.is_empty() {
+                    self.answer_text = AnswerText::new(said.citations, self.turn_env.sources());
+                    self.request.options.citations = said.citations;
+                    self.request.options.text = match said.last_text_only {
+                        true => TextMode::Final,
+                        false => TextMode::All,
+                    };
+                }
+                self.answer_text.continues(own.text);
                 // The events are noted again as the client is told of them.
-                self.said = Some(Box::default());
                 let (files, owner) = (&self.parts.sessions.files, &self.request.caller.owner);
-                parked.said.into_events(files, owner).await
+                events = told_again(told, parked.results, files, owner).await;
             }
-        };
+        }
+        said.joins = self.told_before.text.was_sent;
+        self.said = Some(Box::new(said));
         self.phase = Phase::Parked(Box::new(parked.batch), events);
     }
 
@@ -61,7 +94,10 @@ impl Run {
             rounds: self.turn.machine.rounds(),
             model_calls: self.turn.machine.model_calls(),
         };
-        said.figures = self.told_before.clone().and(&own);
+        said.before = self.told_before.clone();
+        said.own = own;
+        said.citations = self.request.options.citations;
+        said.last_text_only = self.request.options.text == TextMode::Final;
         said
     }
 

@@ -319,3 +319,126 @@ async fn a_response_in_the_background_is_that_of_a_turn_that_has_not_waited() {
     };
     assert_eq!(listed(&waited, &items), listed(&plain, &plain_items));
 }
+
+/// Each call has begun once and ended once, and the text is that of the stored view.
+fn assert_told_once(stream: &crate::support::collect::Collected) {
+    for phase in ["calling", "complete"] {
+        let of_phase = stream.phase(phase);
+        let calls: Vec<&Value> = of_phase
+            .iter()
+            .map(|event| &event["tool_call_id"])
+            .collect();
+        let mut distinct = calls.clone();
+        distinct.sort_by_key(|call| call.to_string());
+        distinct.dedup();
+        assert_eq!(calls.len(), distinct.len(), "{phase}: {calls:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_shows_one_part_and_asks_for_the_whole_later_gets_it_once() {
+    let (upstream, _hook, app) = start("approval_wait = 0").await;
+    let first = app.post_chat(pay()).await;
+    let shown = with(
+        pay(),
+        "messages",
+        json!([user("Pay"), assistant(&first.content())]),
+    );
+    // A repeat before the decision changes nothing.
+    asked(&app.post_chat(shown.clone()).await);
+    decided(app.client(), &asked(&first)[0], approve()).await;
+    let second = app.post_chat(shown).await;
+    assert!(second.content().starts_with("Second."));
+    decided(app.client(), &asked(&second)[0], approve()).await;
+    let empty = with(pay(), "messages", json!([]));
+    let third = app.stream_chat(empty).await.collect().await;
+    assert_eq!(third.text, WHOLE_TEXT);
+    assert_told_once(&third);
+    assert_eq!(third.phase("complete").len(), 5);
+    let kept = app.get("/v1/sessions/s").await.json()["messages"].clone();
+    let kept = kept.as_array().unwrap();
+    upstream.push(text("More."));
+    let messages = json!([user("Pay"), assistant(WHOLE_TEXT), user("And now?")]);
+    app.post_chat(with(pay(), "messages", messages))
+        .await
+        .completion();
+    let after = app.get("/v1/sessions/s").await.json()["messages"].clone();
+    assert_eq!(after.as_array().unwrap()[..kept.len()], kept[..]);
+}
+
+#[tokio::test]
+async fn a_run_that_began_behind_a_wait_keeps_its_answer_behind_it() {
+    let (_upstream, _hook, app) = start("").await;
+    let first = app.post_chat(pay()).await;
+    decided(app.client(), &asked(&first)[0], approve()).await;
+    let shown = with(
+        pay(),
+        "messages",
+        json!([user("Pay"), assistant(&first.content())]),
+    );
+    let shown = with(shown, "agent", json!({"background": true}));
+    let id = app.post_chat(shown).await.json()["id"].clone();
+    let before = asked(&first)[0]["approval_id"].clone();
+    approve_next(app.client(), &mut vec![before]).await;
+    let answer = ended(app.client(), &id).await;
+    assert_eq!(answer.content(), "Second.\n\nThird.");
+    assert_eq!(answer.completion()["usage"]["prompt_tokens"], 90);
+    assert_eq!(
+        statuses(&answer),
+        ["charge ok", "read ok", "charge ok", "read ok"]
+    );
+}
+
+#[tokio::test]
+async fn what_precedes_a_message_of_the_user_is_no_part_of_the_answer_to_it() {
+    let (_upstream, _hook, app) = start("").await;
+    let first = app.post_chat(pay()).await;
+    decided(app.client(), &asked(&first)[0], approve()).await;
+    let say = with(pay(), "messages", json!([user("Go on")]));
+    let second = app.post_chat(say).await;
+    decided(app.client(), &asked(&second)[0], approve()).await;
+    let third = app.post_chat(with(pay(), "messages", json!([]))).await;
+    assert_eq!(third.content(), "Second.\n\nThird.");
+}
+
+#[tokio::test]
+async fn a_request_that_is_sent_again_shows_nothing() {
+    let upstream = ScriptedUpstream::start(
+        [crate::support::script::calls([("mine", json!({}))])]
+            .into_iter()
+            .chain(script()),
+    )
+    .await;
+    let hook = hook().await;
+    let app = server(&upstream, &hook, "").start().await;
+    let with_own = ask_with("Pay", ["charge", "read", "mine"]);
+    let mut body = with(with_own, "session_id", json!("s"));
+    body["agent"] = json!({"client_tools": ["mine"]});
+    let called = app.post_chat(body.clone()).await.completion();
+    let message = called["choices"][0]["message"].clone();
+    let call = message["tool_calls"][0]["id"].clone();
+    let result = json!({"role": "tool", "tool_call_id": call, "content": "done"});
+    let again = with(body, "messages", json!([user("Pay"), message, result]));
+    let first = app.post_chat(again.clone()).await;
+    decided(app.client(), &asked(&first)[0], approve()).await;
+    let second = app.post_chat(again).await;
+    assert!(
+        second.content().starts_with("First.\n\nSecond."),
+        "{}",
+        second.content()
+    );
+}
+
+#[tokio::test]
+async fn a_turn_keeps_how_its_text_is_told() {
+    let (_upstream, _hook, app) = start("").await;
+    let last_only = with(pay(), "agent", json!({"text": "final"}));
+    let first = app.post_chat(last_only).await;
+    decided(app.client(), &asked(&first)[0], approve()).await;
+    let empty = with(pay(), "messages", json!([]));
+    let second = app.post_chat(empty.clone()).await;
+    assert!(!second.content().contains("First."), "{}", second.content());
+    decided(app.client(), &asked(&second)[0], approve()).await;
+    let third = app.post_chat(empty).await;
+    assert!(!third.content().contains("First."), "{}", third.content());
+}
