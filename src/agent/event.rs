@@ -356,6 +356,7 @@ pub(super) mod base64_text {
     pub(super) mod optional {
         use super::{Bytes, Deserialize, Deserializer, Engine, Error, STANDARD, Serializer};
 
+        #[expect(clippy::ref_option, reason = "serde calls it so")]
         pub(crate) fn serialize<S: Serializer>(
             bytes: &Option<Bytes>,
             serializer: S,

@@ -183,24 +183,21 @@ impl Dispatch {
             return;
         }
         drop(told);
-        match destination {
-            Destination::Webhook => {
-                tracing::info!(
-                    "`{name}` is declared by a request; its calls go to the dispatch URL"
-                );
+        let place = match destination {
+            Destination::Webhook => "is declared by a request; its calls go to the dispatch URL",
+            Destination::Unnamed => {
+                "is declared and matches no pattern of dispatch_tools; it stays with the client"
             }
-            Destination::Unnamed => tracing::info!(
-                "`{name}` is declared and matches no pattern of dispatch_tools; it stays with the client"
-            ),
-            Destination::ClientMachine => tracing::info!(
-                "`{name}` is declared by a request of the Responses API and stays with the client, because dispatch_tools is \
-                 not set; --dispatch-tools names the functions that go to the dispatch URL"
-            ),
-            Destination::CodingAgent => tracing::info!(
-                "`{name}` is declared and stays with the client, because client_tool_names has the names of coding agents' own \
-                 tools; --dispatch-tools names the functions that go to the dispatch URL"
-            ),
-        }
+            Destination::ClientMachine => {
+                "is declared by a request of the Responses API and stays with the client, because dispatch_tools is not set; \
+                 --dispatch-tools names the functions that go to the dispatch URL"
+            }
+            Destination::CodingAgent => {
+                "is declared and stays with the client, because client_tool_names has the names of coding agents' own tools; \
+                 --dispatch-tools names the functions that go to the dispatch URL"
+            }
+        };
+        tracing::info!("`{name}` {place}");
     }
 
     /// The tool that a declared function of this name would be, if the dispatch URL would run it.

@@ -22,7 +22,7 @@ pub const CODE_TOOLS: [&str; 4] = [
 pub const WEB_TOOLS: [&str; 2] = [web::WEB_SEARCH, web::READ_PAGE];
 
 /// Patterns for the names that coding agents give to their shells, editors and file tools, in lower case and with blanks between
-/// them: Claude Code, Cline, Codex, Continue, Copilot, Crush, Cursor, Gemini CLI, Goose, OpenCode, OpenHands, Roo, Windsurf, Zed.
+/// them: Claude Code, Cline, Codex, Continue, Copilot, Crush, Cursor, Gemini CLI, Goose, Roo, Windsurf, Zed and others.
 pub const CODING_AGENT_TOOLS: &str = "\
     apply_diff apply_patch bash bash_output bashoutput copy_path create_directory create_file create_new_file \
     delete_file delete_path developer__shell developer__text_editor edit edit_existing_file edit_file exec_command \

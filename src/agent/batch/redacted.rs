@@ -219,7 +219,7 @@ mod tests {
             detail: Some(Box::new(ToolDetail::Web(detail))),
             sources: vec![source(text)],
             notices: vec![ToolNotice {
-                kind: "k".into(),
+                kind: "k",
                 message: text.to_owned(),
             }],
             ..ToolOutput::default()

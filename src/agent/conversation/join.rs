@@ -2,7 +2,7 @@
 
 use super::super::approvals::tells_of_waiting;
 use super::super::call::Call;
-use super::super::parked::ParkedTurn;
+use super::super::parked::{ParkedTurn, ShownPart};
 use super::super::transcript::text_answer;
 use super::super::turn::TurnRequest;
 use super::is_long;
@@ -14,25 +14,27 @@ use net::polling::{LONG_BYTES, block_in_place_if};
 use protocol::openai::citation::CitedSource;
 use protocol::openai::message::{Message, Role};
 
-/// How a request goes on with the turn which the session keeps: its new messages follow the batch of that turn. `None` if the conversation goes on
-/// without that turn. A request that adds nothing goes on with it. One with new messages does so once a person has decided
-/// about a call: the decided calls run first, and nobody is waited for any more.
+/// How a request resumes the suspended turn of its session: its new messages follow the batch of that turn. `None` if the
+/// conversation continues without that turn. A request that adds nothing resumes it. One with new messages does so once a person
+/// has decided about a call: the decided calls run first, and nobody is waited for any more. `shows_answer` says that the
+/// request shows what the turn has said.
 pub(super) fn going_on(
     stored: &StoredSession,
     mode: SessionMode,
     parked: &mut ParkedTurn,
     incoming: &[Message],
+    shows_answer: bool,
 ) -> Option<MergePlan> {
-    if incoming.is_empty() {
-        return Some(MergePlan {
+    let plan = match incoming {
+        [] => MergePlan {
             instructions: None,
             keep: stored.messages.len(),
             new: Vec::new(),
-        });
-    }
-    let plan = block_in_place_if(is_long_join(stored, incoming), || {
-        merge::plan(stored, incoming.to_vec(), mode)
-    });
+        },
+        incoming => block_in_place_if(is_long_join(stored, incoming), || {
+            merge::plan(stored, incoming.to_vec(), mode)
+        }),
+    };
     if plan.keep != stored.messages.len() {
         return None;
     }
@@ -42,6 +44,12 @@ pub(super) fn going_on(
         }
         parked.leave_waiting();
     }
+    parked.find_results(&stored.messages);
+    parked.shown = match (plan.new.is_empty(), shows_answer) {
+        (false, _) => ShownPart::NewMessage,
+        (true, true) => ShownPart::Earlier,
+        (true, false) => ShownPart::Nothing,
+    };
     Some(plan)
 }
 

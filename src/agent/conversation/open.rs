@@ -10,7 +10,7 @@ use super::super::approvals::known;
 use super::super::call::Call;
 use super::super::contents::named_in;
 use super::super::inputs::{InputFiles, has_files};
-use super::super::parked::{ParkedTurn, ShownPart};
+use super::super::parked::ParkedTurn;
 use super::super::turn::TurnRequest;
 use super::decide::{decide, no_position, nothing_waits};
 use super::join::{going_on, join, open_results, planned, sources, take_parked, without_told};
@@ -241,19 +241,11 @@ impl Conversation {
         let before = stored.messages.len();
         let going_on = parked
             .as_mut()
-            .and_then(|parked| going_on(&stored, mode, parked, &incoming));
+            .and_then(|parked| going_on(&stored, mode, parked, &incoming, shows_answer));
         let mut follow = Vec::new();
         let (parked, (mut unsaved, mut history)) = match going_on {
             Some(mut plan) => {
                 follow = std::mem::take(&mut plan.new);
-                if let Some(parked) = &mut parked {
-                    parked.shown = match (follow.is_empty(), shows_answer) {
-                        (false, _) => ShownPart::NewMessage,
-                        (true, true) => ShownPart::Earlier,
-                        (true, false) => ShownPart::Nothing,
-                    };
-                    parked.find_results(&stored.messages);
-                }
                 (parked, planned(&stored, plan))
             }
             None => {

@@ -329,7 +329,7 @@ fn assert_told_once(stream: &crate::support::collect::Collected) {
             .map(|event| &event["tool_call_id"])
             .collect();
         let mut distinct = calls.clone();
-        distinct.sort_by_key(|call| call.to_string());
+        distinct.sort_by_key(ToString::to_string);
         distinct.dedup();
         assert_eq!(calls.len(), distinct.len(), "{phase}: {calls:?}");
     }
