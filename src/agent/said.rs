@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt;
 
 use super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
 use super::transcript::{BETWEEN_ROUNDS, SentText};
+use crate::session::View;
 use crate::session::files::FileStore;
 use blobs::parted::BinaryContent;
 use protocol::ids::{FileId, Owner};
@@ -118,6 +119,17 @@ impl Said {
             _ => 0,
         };
         self.events.iter().map(bytes).sum()
+    }
+
+    /// What a client has of the turn so far.
+    pub(super) fn view(&self) -> View {
+        let whole = self.figures().text;
+        View {
+            text: whole.joined,
+            final_text: whole.last_round,
+            behind_wait: Some(self.own.text.joined.clone()),
+            ..View::default()
+        }
     }
 
     /// The figures of the whole turn.

@@ -42,7 +42,7 @@ pub(super) fn text_answer(text: &str) -> Message {
 pub(super) struct SentText {
     /// That of all rounds.
     pub(super) joined: String,
-    last_round: String,
+    pub(super) last_round: String,
     /// Some of it reached the client.
     pub(super) was_sent: bool,
     links: Option<CitationLinks>,

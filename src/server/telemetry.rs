@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 pub struct Settings {
     /// The format of a record.
     pub format: Format,
-    /// Which records are written: a level, or directives such as `info,loopwright::agent=debug`.
+    /// Which records are written: a level, or directives such as `info,loopwright_agent=debug`.
     pub level: String,
 }
 

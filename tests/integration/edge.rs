@@ -171,7 +171,6 @@ async fn what_is_not_there_says_so_in_the_envelope() {
     let upstream = ScriptedUpstream::start([]).await;
     let app = TestApp::with_upstream(&upstream).await;
     for path in [
-        "/",
         "/nowhere",
         "/v2/models",
         "/v1/sessions/none",

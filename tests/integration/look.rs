@@ -240,7 +240,8 @@ async fn a_server_that_is_not_there_is_reported_once() {
     logged(&app, &parts).await;
     let ready = app.get("/readyz").await;
     assert_eq!(ready.status, 503);
-    assert_eq!(ready_state(&ready.json()), json!({"state": "unreachable"}));
+    let state = json!({"state": "unreachable", "url": url});
+    assert_eq!(ready_state(&ready.json()), state);
     assert_eq!(app.logs().matches("it cannot be reached").count(), 1);
 }
 

@@ -19,7 +19,7 @@ use protocol::openai::message::{Message, Role};
 /// has decided about a call: the decided calls run first, and nobody is waited for any more. `shows_answer` says that the
 /// request shows what the turn has said.
 pub(super) fn going_on(
-    stored: &StoredSession,
+    stored: &mut StoredSession,
     mode: SessionMode,
     parked: &mut ParkedTurn,
     incoming: &[Message],
@@ -31,9 +31,7 @@ pub(super) fn going_on(
             keep: stored.messages.len(),
             new: Vec::new(),
         },
-        incoming => block_in_place_if(is_long_join(stored, incoming), || {
-            merge::plan(stored, incoming.to_vec(), mode)
-        }),
+        incoming => resumption(stored, mode, parked, incoming),
     };
     if plan.keep != stored.messages.len() {
         return None;
@@ -51,6 +49,34 @@ pub(super) fn going_on(
         (true, false) => ShownPart::Nothing,
     };
     Some(plan)
+}
+
+/// How the messages of a request relate to a session with a suspended turn. A client may have what the turn has said as a message
+/// without the sentence.
+fn resumption(
+    stored: &mut StoredSession,
+    mode: SessionMode,
+    parked: &ParkedTurn,
+    incoming: &[Message],
+) -> MergePlan {
+    let long = is_long_join(stored, incoming);
+    let plan_of = |stored: &StoredSession| {
+        block_in_place_if(long, || merge::plan(stored, incoming.to_vec(), mode))
+    };
+    let plan = plan_of(stored);
+    let is_new_answer = plan.new.first().map(Message::role) == Some(&Role::Assistant);
+    let Some(last) = stored.messages.last_mut().filter(|_| is_new_answer) else {
+        return plan;
+    };
+    last.view = Some(parked.said.view());
+    let shown = plan_of(stored);
+    if let Some(last) = stored.messages.last_mut() {
+        last.view = None;
+    }
+    match shown.keep == stored.messages.len() {
+        true => shown,
+        false => plan,
+    }
 }
 
 /// The messages of a client that repeats the sentence which tells of calls that wait, and how they relate to the history. The

@@ -241,7 +241,7 @@ impl Conversation {
         let before = stored.messages.len();
         let going_on = parked
             .as_mut()
-            .and_then(|parked| going_on(&stored, mode, parked, &incoming, shows_answer));
+            .and_then(|parked| going_on(&mut stored, mode, parked, &incoming, shows_answer));
         let mut follow = Vec::new();
         let (parked, (mut unsaved, mut history)) = match going_on {
             Some(mut plan) => {

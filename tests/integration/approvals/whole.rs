@@ -442,3 +442,29 @@ async fn a_turn_keeps_how_its_text_is_told() {
     let third = app.post_chat(empty).await;
     assert!(!third.content().contains("First."), "{}", third.content());
 }
+
+#[tokio::test]
+async fn a_client_that_shows_the_text_without_the_sentence_resumes_the_turn() {
+    let (upstream, hook, app) = start("").await;
+    let first = app.post_chat(pay()).await;
+    let body = |text: &str| with(pay(), "messages", json!([user("Pay"), assistant(text)]));
+    // Before the decision it waits again, and nothing is refused.
+    let again = asked(&app.post_chat(body("First.")).await);
+    assert_eq!(again[0]["approval_id"], asked(&first)[0]["approval_id"]);
+    decided(app.client(), &again[0], approve()).await;
+    let second = app.post_chat(body("First.\n\n")).await;
+    assert!(
+        second.content().starts_with("Second."),
+        "{}",
+        second.content()
+    );
+    decided(app.client(), &asked(&second)[0], approve()).await;
+    let third = app.post_chat(body("First.\n\nSecond.")).await;
+    assert_eq!(third.content(), "Third.");
+    assert_eq!(hook.names().len(), 5, "every call has run once");
+    // The model has seen no message that it has not written.
+    let sent = upstream.last().messages();
+    let texts = sent.iter().filter(|message| message["role"] == "assistant");
+    let texts: Vec<&Value> = texts.map(|message| &message["content"]).collect();
+    assert_eq!(texts, ["First.", "Second.", "Third."]);
+}

@@ -98,7 +98,7 @@ async fn what_can_be_read_is_as_closed_to_head_as_to_get() {
         (Method::HEAD, "/v1/embeddings"),
         (Method::OPTIONS, "/v1/embeddings"),
         (Method::HEAD, "/v1/%6dessages"),
-        (Method::GET, "/"),
+        (Method::POST, "/"),
         (Method::POST, "/ui/main.js"),
         (Method::POST, "/v1/messages"),
     ] {
