@@ -49,7 +49,7 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [9486, 15, 11, 7]),
+    ("agent", [9519, 15, 11, 7]),
     ("app", [839, 7, 0, 3]),
     ("approvals", [283, 2, 4, 1]),
     ("blobs", [1104, 11, 5, 10]),
@@ -86,7 +86,7 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("sse", [237, 0, 0, 0]),
     ("store", [8293, 46, 19, 28]),
     ("telemetry", [102, 0, 0, 0]),
-    ("tools", [11999, 109, 23, 55]),
+    ("tools", [11996, 109, 23, 55]),
     ("traces", [792, 2, 0, 1]),
     ("upstream", [5741, 20, 2, 11]),
     ("web", [7537, 60, 17, 41]),
