@@ -12,6 +12,7 @@ use super::transcript::{BETWEEN_ROUNDS, SentText};
 use crate::session::View;
 use crate::session::files::FileStore;
 use blobs::parted::BinaryContent;
+use policy::hooks::FailedHook;
 use protocol::ids::{FileId, Owner};
 use protocol::openai::citation::CitationStyle;
 use protocol::openai::usage::Usage;
@@ -31,6 +32,8 @@ pub(super) struct Said {
     /// How the text is told.
     pub(super) citations: CitationStyle,
     pub(super) last_text_only: bool,
+    /// Hooks that have failed. The end of the turn tells of them.
+    pub(super) failed_hooks: Vec<FailedHook>,
     /// The next text follows another one.
     #[serde(skip)]
     pub(super) joins: bool,

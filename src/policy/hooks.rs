@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::client::Hooks;
-pub use self::record::{HookRecord, HookedTurn};
+pub use self::record::{FailedHook, HookRecord, HookedTurn};
 pub use self::service::{HookFailure, HookSetupError};
 
 /// Where in a turn a hook is asked; `on` in the settings.

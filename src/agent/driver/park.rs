@@ -19,6 +19,7 @@ use super::super::transcript::AnswerText;
 use super::{Phase, Run};
 use crate::session::ApprovalQuestion;
 use net::polling::{LONG_BYTES, block_in_place_if};
+use policy::hooks::HookRecord;
 use tools::batch::StartPermission;
 use tools::tool_search::TOOL_SEARCH;
 
@@ -59,6 +60,7 @@ impl Run {
                 }
                 let told = said.events.split_off(said.from.min(said.events.len()));
                 self.told_before = mem::take(&mut said.before);
+                self.hook_record = HookRecord::with(mem::take(&mut said.failed_hooks));
                 let own = mem::take(&mut said.own);
                 self.usage = own.usage;
                 self.usage_by_round = own.usage_by_round;
@@ -97,6 +99,7 @@ impl Run {
         said.before = self.told_before.clone();
         said.own = own;
         said.citations = self.request.options.citations;
+        said.failed_hooks = self.hook_record.failures();
         said.last_text_only = self.request.options.text == TextMode::Final;
         said
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ::http::HeaderMap;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::service::HookFailure;
@@ -45,14 +46,26 @@ struct Recorded {
 }
 
 /// A hook that failed without an effect.
-#[derive(Debug)]
-struct FailedHook {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FailedHook {
     name: Arc<str>,
     times: u32,
     last: String,
 }
 
 impl HookRecord {
+    /// The record of a turn in which these hooks have failed.
+    pub fn with(failures: Vec<FailedHook>) -> Self {
+        let record = Self::default();
+        record.0.lock().failures = failures;
+        record
+    }
+
+    /// The hooks that have failed, and that the client was not told of.
+    pub fn failures(&self) -> Vec<FailedHook> {
+        self.0.lock().failures.clone()
+    }
+
     /// A hook failed, and counts as having said nothing.
     pub(super) fn passed_over(&self, name: &Arc<str>, failure: &HookFailure) {
         let last = failure.to_string();

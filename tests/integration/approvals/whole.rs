@@ -8,8 +8,10 @@ use super::{
     Answer, Client, ScriptedUpstream, TestApp, Value, Webhook, ask_with, asked, assistant, charge,
     decided, json, pay, question, server, statuses, user, with,
 };
+use crate::hooks::receiver::Receiver;
 use crate::support::eventually;
 use crate::support::script::{Reply, text, text_and_calls};
+use crate::support::server::HttpReply;
 use crate::support::webhook;
 
 /// A PNG of one pixel.
@@ -467,4 +469,30 @@ async fn a_client_that_shows_the_text_without_the_sentence_resumes_the_turn() {
     let texts = sent.iter().filter(|message| message["role"] == "assistant");
     let texts: Vec<&Value> = texts.map(|message| &message["content"]).collect();
     assert_eq!(texts, ["First.", "Second.", "Third."]);
+}
+
+#[tokio::test]
+async fn hooks_that_failed_before_the_waits_are_counted() {
+    let upstream = ScriptedUpstream::start(script()).await;
+    let hook = hook().await;
+    let broken = Receiver::start(|_, _| HttpReply::whole(500, "text/plain", "no")).await;
+    let more = broken.entry(
+        "after_tool",
+        "/",
+        "tools = [\"read\"]\non_failure = \"continue\"",
+    );
+    // Tables follow the keys of the top level.
+    let builder = server(&upstream, &hook, "");
+    let app = builder.toml(&more).start().await;
+    let body = with(pay(), "agent", json!({"background": true}));
+    let id = app.post_chat(body).await.json()["id"].clone();
+    let mut decided = Vec::new();
+    approve_next(app.client(), &mut decided).await;
+    approve_next(app.client(), &mut decided).await;
+    let body = ended(app.client(), &id).await.completion();
+    let notices = body["agent"]["notices"].as_array().unwrap().iter();
+    let of_hooks: Vec<&Value> = notices.filter(|one| one["kind"] == "hook").collect();
+    assert_eq!(of_hooks.len(), 1, "{body}");
+    let message = of_hooks[0]["message"].as_str().unwrap();
+    assert!(message.contains("failed 3 times"), "{message}");
 }
