@@ -42,12 +42,14 @@ pub(super) fn going_on(
         }
         parked.leave_waiting();
     }
-    parked.find_results(&stored.messages);
     parked.shown = match (plan.new.is_empty(), shows_answer) {
         (false, _) => ShownPart::NewMessage,
         (true, true) => ShownPart::Earlier,
         (true, false) => ShownPart::Nothing,
     };
+    if parked.shown == ShownPart::Nothing {
+        parked.find_results(&stored.messages);
+    }
     Some(plan)
 }
 

@@ -24,8 +24,8 @@ use tools::batch::StartPermission;
 use tools::tool_search::TOOL_SEARCH;
 
 impl Run {
-    /// Takes a turn on that was kept with the session. What is permitted now may be less than when it began. The answer is that
-    /// of the whole turn, unless the client has shown that it has the earlier part.
+    /// Resumes a suspended turn. What is permitted now may be less than when it began. The answer is that of the whole turn, unless
+    /// the client has the earlier part; a run that resumes itself continues the answer that it began.
     pub(super) async fn take_on(&mut self, parked: ParkedTurn) {
         let own = self.request.continuation.take();
         let waited_in = parked.continuation.as_ref().map(|it| it.run.clone());
