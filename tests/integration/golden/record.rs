@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use reqwest::{RequestBuilder, Response};
+use reqwest::{Body, RequestBuilder, Response};
 use serde_json::Value;
 
 use super::stable::{self, Stable};
@@ -67,6 +67,33 @@ impl Golden {
     pub(crate) async fn ask(&mut self, request: RequestBuilder) -> Exchange {
         let reading = Reading::start(request).await;
         self.answer(reading).await
+    }
+
+    /// Sends a request and records in few lines what becomes of it: the status, a refusal with its words, and the body that
+    /// the model server got. `shown` stands for the request.
+    pub(super) async fn verdict(
+        &mut self,
+        shown: &str,
+        request: RequestBuilder,
+        upstream: &ScriptedUpstream,
+    ) -> (StatusCode, String) {
+        let sent = request.try_clone().unwrap().build().unwrap();
+        let (status, words) = refusal(request).await;
+        self.line("");
+        self.body(shown);
+        self.line(format!("{} {words}", status.as_u16()).trim_end());
+        let requests = upstream.requests();
+        for request in requests.iter().skip(self.model_calls) {
+            match sent.body().and_then(Body::as_bytes) == Some(&request.bytes[..]) {
+                true => self.line("model call with the same body"),
+                false => {
+                    self.line("model call");
+                    self.body(&String::from_utf8_lossy(&request.bytes));
+                }
+            }
+        }
+        self.model_calls = requests.len();
+        (status, words)
     }
 
     /// Records the answer, read to its end.
@@ -232,6 +259,26 @@ impl Exchange {
             .find_map(|object: &Value| object["session_id"].as_str());
         id.expect("a session id").to_owned()
     }
+}
+
+/// Sends a request; the status, and the body of a refusal.
+pub(super) async fn refusal(request: RequestBuilder) -> (StatusCode, String) {
+    let (asked, response) = described::send("the head of an answer", request).await;
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = within("an answer", response.bytes()).await.unwrap();
+    if status.is_success() {
+        return (status, String::new());
+    }
+    asked.answered(status.as_u16(), &headers, &body);
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+/// A request with this body to the Responses API, such as `""` or `"/input_tokens"` behind its path.
+pub(super) fn response(client: &Client, path: &str, body: &str) -> RequestBuilder {
+    client
+        .request(Method::POST, &format!("/v1/responses{path}"))
+        .header("content-type", "application/json")
+        .body(body.to_owned())
 }
 
 /// A chat request with this body.
