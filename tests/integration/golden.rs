@@ -14,9 +14,12 @@ pub(crate) mod record;
 mod refused;
 mod refused_fields;
 mod refused_responses;
+mod response_options;
+mod responses;
 mod sessions;
 mod stable;
 mod tools;
+mod waits;
 
 use super::support::app::{Builder, TestApp};
 

@@ -63,6 +63,14 @@ impl Golden {
         self.chat(client, &body).await
     }
 
+    /// Sends a request of the Responses API, and records the request and the answer.
+    pub(crate) async fn response(&mut self, client: &Client, body: &Value) -> Exchange {
+        let body = body.to_string();
+        self.line("\n### POST /v1/responses");
+        self.body(&body);
+        self.ask(response(client, "", &body)).await
+    }
+
     /// Sends a request and records the answer.
     pub(crate) async fn ask(&mut self, request: RequestBuilder) -> Exchange {
         let reading = Reading::start(request).await;
@@ -82,9 +90,19 @@ impl Golden {
         self.line("");
         self.body(shown);
         self.line(format!("{} {words}", status.as_u16()).trim_end());
+        self.bodies_besides(upstream, sent.body().and_then(Body::as_bytes));
+        (status, words)
+    }
+
+    /// Records no more than the bodies of the model calls since the last look.
+    pub(super) fn bodies(&mut self, upstream: &ScriptedUpstream) {
+        self.bodies_besides(upstream, None);
+    }
+
+    fn bodies_besides(&mut self, upstream: &ScriptedUpstream, sent: Option<&[u8]>) {
         let requests = upstream.requests();
         for request in requests.iter().skip(self.model_calls) {
-            match sent.body().and_then(Body::as_bytes) == Some(&request.bytes[..]) {
+            match sent == Some(&request.bytes[..]) {
                 true => self.line("model call with the same body"),
                 false => {
                     self.line("model call");
@@ -93,7 +111,6 @@ impl Golden {
             }
         }
         self.model_calls = requests.len();
-        (status, words)
     }
 
     /// Records the answer, read to its end.
@@ -117,7 +134,7 @@ impl Golden {
         if ending.is_empty() {
             reading.asked.answered(status.as_u16(), &headers, &body);
         }
-        self.response(status, &headers, &body);
+        self.received(status, &headers, &body);
         self.text.push_str(ending);
         Exchange { body }
     }
@@ -175,7 +192,7 @@ impl Golden {
         });
     }
 
-    fn response(&mut self, status: StatusCode, headers: &HeaderMap, body: &Bytes) {
+    fn received(&mut self, status: StatusCode, headers: &HeaderMap, body: &Bytes) {
         let _ = writeln!(self.text, "\n### answer {}", status.as_u16());
         self.headers(headers, body);
         let words = stable::without_words(&String::from_utf8_lossy(body));
@@ -247,6 +264,14 @@ impl Exchange {
         let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
         data.filter_map(|data| serde_json::from_str(data).ok())
             .collect()
+    }
+
+    /// The response, or that of the last event of a stream.
+    pub(crate) fn response(&self) -> Value {
+        match serde_json::from_slice(&self.body) {
+            Ok(whole) => whole,
+            Err(_) => self.chunks().last().unwrap()["response"].clone(),
+        }
     }
 
     /// The session that a stream names in its finish chunk, or an answer in its body.

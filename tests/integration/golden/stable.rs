@@ -6,17 +6,27 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Ids of a fixed form: prefix, lengths of the rest now and in earlier versions, whether the rest is hexadecimal.
-const IDS: [(&str, &[usize], bool); 6] = [
+const IDS: [(&str, &[usize], bool); 8] = [
     ("chatcmpl-", &[48, 32], true),
     ("req_", &[32], true),
     ("sess_", &[48, 32], true),
+    ("conv_", &[32], true),
+    ("apr_", &[48], true),
     ("file-", &[32], true),
     ("call_", &[24], false),
     ("msg_", &[24], false),
 ];
 
+/// Digits of the id of a run, by itself or within the ids of a response, its items and its container.
+const RUN_DIGITS: usize = 48;
+
+/// The beginning of the id of an item that belongs to a conversation and no run, and the length of the rest.
+const ITEM: &str = "in_";
+const ITEM_LENGTH: usize = 46;
+
 /// Members and headers whose number is a point in time.
-const TIMES: [&str; 5] = [
+const TIMES: [&str; 6] = [
+    "\"completed_at\":",
     "\"created\":",
     "\"created_at\":",
     "\"updated_at\":",
@@ -45,8 +55,8 @@ const OPAQUE: [&str; 2] = ["date: ", "webhook-signature: "];
 /// What comes before a text for people: the message of an error, the message of a notice.
 const WORDS: [&str; 2] = ["\"error\":{\"message\":", "\",\"message\":"];
 
-/// Seconds around now in which a time counts as now.
-const NOW: u64 = 24 * 60 * 60;
+/// Seconds around now in which a time counts as now: a question may be open for a day.
+const NOW: u64 = 25 * 60 * 60;
 
 /// The placeholders so far.
 #[derive(Debug, Default)]
@@ -108,6 +118,16 @@ impl Stable {
             let number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
             let digits = span(&rest[name.len()..], number);
             return (digits > 0).then(|| (format!("{name}<ms>"), name.len() + digits));
+        }
+        if let Some(tail) = rest.strip_prefix(ITEM) {
+            let length = span(tail, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if length == ITEM_LENGTH {
+                return Some((self.name(ITEM, &tail[..length]), ITEM.len() + length));
+            }
+        }
+        let digits = span(rest, |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if digits == RUN_DIGITS && !rest.starts_with("00000000") {
+            return Some((self.name("run-", &rest[..digits]), digits));
         }
         for (prefix, lengths, hexadecimal) in IDS {
             if let Some(tail) = rest.strip_prefix(prefix) {
