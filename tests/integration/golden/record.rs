@@ -95,7 +95,7 @@ impl Golden {
     }
 
     /// Records no more than the bodies of the model calls since the last look.
-    pub(super) fn bodies(&mut self, upstream: &ScriptedUpstream) {
+    pub(crate) fn bodies(&mut self, upstream: &ScriptedUpstream) {
         self.bodies_besides(upstream, None);
     }
 

@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Ids of a fixed form: prefix, lengths of the rest now and in earlier versions, whether the rest is hexadecimal.
-const IDS: [(&str, &[usize], bool); 8] = [
+const IDS: [(&str, &[usize], bool); 9] = [
     ("chatcmpl-", &[48, 32], true),
     ("req_", &[32], true),
     ("sess_", &[48, 32], true),
     ("conv_", &[32], true),
     ("apr_", &[48], true),
+    ("mcpr_", &[48], true),
     ("file-", &[32], true),
     ("call_", &[24], false),
     ("msg_", &[24], false),

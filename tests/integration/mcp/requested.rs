@@ -2,6 +2,7 @@
 
 mod approvals;
 mod limits;
+mod recorded;
 mod refused;
 
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! A recorded conversation with a search and its pages.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::PAGES;
 use super::stage::{Site, hit};
@@ -8,7 +8,7 @@ use crate::golden::builder;
 use crate::golden::record::Golden;
 use crate::support::ask::{ask, with};
 use crate::support::script::{calls, text};
-use crate::support::upstream::ScriptedUpstream;
+use crate::support::upstream::{MODEL, ScriptedUpstream};
 
 #[tokio::test]
 async fn search_and_pages() {
@@ -54,4 +54,61 @@ async fn search_and_pages() {
     visits.sort();
     visits.iter().for_each(|visit| golden.line(visit));
     golden.check("search_and_pages");
+}
+
+/// The options of a search, and what a response shows of it.
+#[tokio::test]
+async fn search_in_responses() {
+    let pages = Site::pages().await;
+    let engine = Site::engine([
+        hit(&pages.url("/fjords"), "Fjords", "On fjords."),
+        hit(&pages.url("/glaciers"), "Glaciers", "On each fjord."),
+    ])
+    .await;
+    let url = pages.url("/bread");
+    let upstream = ScriptedUpstream::answering(move |request| {
+        let is_offered = request.tool_names().iter().any(|name| name == "web_search");
+        match request.tool_results().len() {
+            0 if is_offered => calls([("web_search", json!({"query": "fjord"}))]),
+            1 => calls([("read_page", json!({"url": url}))]),
+            _ => text("Fjords [1]; bread [3]."),
+        }
+    })
+    .await;
+    let app = builder()
+        .upstream(&upstream)
+        .args(["--enable-search", "--search-url", &engine.origin()])
+        .toml(PAGES)
+        .start()
+        .await;
+    let mut golden = Golden::default();
+    let place = json!({"type": "approximate", "country": "no", "city": "Oslo"});
+    let web = |more: Value| {
+        let mut tool = json!({"type": "web_search", "search_context_size": "low"});
+        tool.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!([tool])
+    };
+    let include = json!(["web_search_call.action.sources", "web_search_call.results"]);
+    for more in [
+        json!({"tools": web(json!({"user_location": place}))}),
+        json!({"tools": web(json!({})), "include": include, "stream": true}),
+        json!({"tools": web(json!({"external_web_access": false}))}),
+        json!({"tools": [{"type": "web_search_preview_2025_03_11"}], "tool_choice": {"type": "web_search_preview"}}),
+        json!({"tools": web(json!({"filters": {"allowed_domains": ["127.0.0.1"]}})), "agent": {"citations": "links", "text": "final"}}),
+        json!({"agent": {"progress": "declared"}}),
+        json!({"max_tool_rounds": 0}),
+        json!({"agent": {"tools": {"deny": ["web_search"]}}, "store": false}),
+    ] {
+        golden.heading(&more.to_string());
+        let mut body = json!({"model": MODEL, "input": "Fjords?"});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        golden.response(app.client(), &body).await;
+        golden.line("");
+        golden.bodies(&upstream);
+    }
+    golden.check("search_in_responses");
 }
