@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
+pub(super) use self::join::take_parked;
 pub(super) use self::open::{OpenContext, OpenedTurn};
 use crate::session::{
     ApprovalQuestion, Attachment, Change, IdOrigin, Lease, Sessions, StoreError, StoredMessage,

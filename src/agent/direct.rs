@@ -14,22 +14,19 @@ use tracing::Span;
 
 use super::approvals::known;
 use super::batch::{Batch, BatchContext, BatchStep};
-use super::call::{Call, LARGE_ARGUMENTS, Resolver};
+use super::call::Call;
 use super::control::{AbortReason, TurnControl};
 use super::event::AgentEvent;
 use super::inputs::Inputs;
 use super::open_batch::OpenBatch;
-use super::policy::{CallDecision, CallFacts};
 use super::transcript::text_answer;
-use super::turn::{Caller, Globs, Permissions, ToolFilter, ToolSet};
+use super::turn::{Caller, Permissions, ToolSet};
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
 use super::{Agent, AgentError, AgentParts, RunError};
 use crate::session::Lease;
-use net::polling::block_in_place_if;
 use policy::hooks::HookRecord;
-use protocol::ids::{CallIdStyle, SessionId, fresh_call_id};
-use protocol::openai::tool::ToolCall;
+use protocol::ids::SessionId;
 use tools::gate::{Approvals, CallRefusal, TurnPermissions};
 use tools::{CallContext, IncomingResults};
 
@@ -63,11 +60,11 @@ pub enum CallRequestError {
 /// A call whose tool exists and takes its arguments, unless the rules deny every call of it.
 #[derive(Debug)]
 pub struct CheckedCall {
-    caller: Caller,
-    session_id: Option<SessionId>,
-    tools: ToolSet,
-    permissions: Permissions,
-    call: Call,
+    pub(super) caller: Caller,
+    pub(super) session_id: Option<SessionId>,
+    pub(super) tools: ToolSet,
+    pub(super) permissions: Permissions,
+    pub(super) call: Call,
 }
 
 impl CheckedCall {
@@ -97,62 +94,6 @@ pub struct DirectCall {
 }
 
 impl Agent {
-    /// Finds the tool of a call, and has its arguments repaired and validated.
-    ///
-    /// # Errors
-    /// When the caller is offered no such tool, or the tool does not take the arguments.
-    pub fn prepare_call(&self, asked: CallRequest) -> Result<CheckedCall, CallRequestError> {
-        let CallRequest {
-            caller,
-            name,
-            arguments,
-            session_id,
-        } = asked;
-        let services = &self.parts.tools;
-        let levels = vec![self.permissions().clone(), caller.permissions.clone()];
-        let permissions = Permissions::new(levels);
-        let filter = ToolFilter::new(None, Globs::default(), Globs::default(), true);
-        let filter = filter.under(permissions.clone());
-        let sources = services.sources.snapshot_for(&caller.owner);
-        let Some(tools) = sources.set_of_one(&name, &filter) else {
-            let known = sources.callable();
-            let known = known.map(|tool| tool.definition().name.clone());
-            return Err(CallRequestError::UnknownTool {
-                known: known.collect(),
-            });
-        };
-        let resolver = Resolver {
-            tools: &tools,
-            gate: &services.gate,
-            cut_off: false,
-        };
-        let long = arguments.len() > LARGE_ARGUMENTS;
-        let call = ToolCall {
-            id: fresh_call_id(CallIdStyle::Standard),
-            name,
-            arguments,
-            ..ToolCall::default()
-        };
-        let mut call = block_in_place_if(long, || resolver.resolve_one(call));
-        call.decision = match call.facts {
-            CallFacts::Denied(_) => CallDecision::Deny,
-            CallFacts::Unusable(_) => return Err(CallRequestError::Arguments(call.problem)),
-            CallFacts::Server { .. } | CallFacts::Client | CallFacts::Unknown(_) => {
-                CallDecision::Run
-            }
-        };
-        for repair in &call.repairs {
-            self.parts.metrics.call_repaired(*repair);
-        }
-        Ok(CheckedCall {
-            caller,
-            session_id,
-            tools,
-            permissions,
-            call,
-        })
-    }
-
     /// Starts a call, which `control` can end.
     ///
     /// # Errors

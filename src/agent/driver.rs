@@ -279,7 +279,7 @@ impl Run {
 }
 
 fn buffer_mode(request: &TurnRequest) -> BufferMode {
-    match (request.streamed, request.options.text) {
+    match (request.options.streamed, request.options.text) {
         (false, _) => BufferMode::All,
         (true, TextMode::Final) => BufferMode::Text,
         (true, TextMode::All) => BufferMode::Off,

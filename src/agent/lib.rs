@@ -6,6 +6,7 @@
 //! Beside the loop: [`session`] has conversations, [`runs`] running turns; [`metrics`] and [`traces`] are what operators
 //! see.
 
+pub mod admit;
 mod approvals;
 mod batch;
 mod call;
@@ -14,6 +15,7 @@ mod contents;
 pub mod control;
 mod conversation;
 pub mod direct;
+pub mod draft;
 pub mod driver;
 pub mod event;
 mod hooked_prompt;
@@ -23,7 +25,6 @@ pub mod limits;
 pub mod machine;
 pub mod metrics;
 mod model_call;
-pub mod offer;
 mod open_batch;
 pub mod options;
 mod parked;
@@ -34,6 +35,7 @@ mod said;
 pub mod session;
 pub mod settings;
 pub mod stop;
+mod suspended;
 mod token_estimate;
 mod traced;
 pub mod traces;
@@ -59,7 +61,6 @@ use ::policy::rules::{Level, RuleRef};
 use control::TurnControl;
 use driver::Run;
 use inputs::{InputFileError, InputFiles};
-use offer::ServerOffer;
 use protocol::ids::{Owner, RunId, SessionId};
 use stop::StopReason;
 use tools::gate::Gate;
@@ -261,13 +262,6 @@ impl Agent {
     /// What the server lets server-side tools do.
     pub fn permissions(&self) -> &Level {
         &self.parts.settings.permissions
-    }
-
-    /// The models, tools and caps that the server has for a request of an owner.
-    pub fn offer(&self, owner: &Owner) -> ServerOffer<'_> {
-        let parts = &self.parts;
-        let sources = parts.tools.sources.snapshot_for(owner);
-        ServerOffer::new(&parts.router, sources, &parts.settings)
     }
 
     /// Whether a turn of this owner waits for the result of the call with this id.

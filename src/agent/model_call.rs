@@ -185,7 +185,7 @@ impl ActiveModelCall {
             let upstream = self.fail_over.upstream().name();
             context.metrics.text_call(upstream, form.as_str());
         }
-        if context.request.streams_arguments
+        if context.request.options.streams_arguments
             && matches!(event, ModelEvent::ToolCall(_))
             && let Some(piece) = self.client_arguments(context.request)
         {

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::call::Call;
+use super::draft::TurnDraft;
 use super::limits::TurnLimits;
 use super::machine::Machine;
 use super::open_batch::OpenBatch;
@@ -45,13 +47,45 @@ pub(super) struct TurnState {
     pub(super) age: Duration,
 }
 
-/// How a turn that is kept goes on by itself once all is decided.
+/// How a suspended turn resumes by itself once all is decided.
 #[derive(Debug, Clone)]
 pub struct Continuation {
-    /// The run that goes on, as [`RunId::as_str`](protocol::ids::RunId::as_str) has it.
+    /// The run that resumes, as [`RunId::as_str`](protocol::ids::RunId::as_str) has it.
     pub run: Arc<str>,
-    /// The request with which it does, in a form of the edge.
-    pub request: Arc<str>,
+    /// How its answer is encoded, as the dialects read it.
+    pub reply: Box<RawValue>,
+    /// The `traceparent` of the request that began the run.
+    pub first_span: Option<Arc<str>>,
+}
+
+/// What a process needs to know of a suspended turn to resume its run.
+#[derive(Debug)]
+pub enum SuspendedTurn {
+    /// The turn has its draft.
+    Draft {
+        /// The draft.
+        draft: Box<TurnDraft>,
+        /// How its run resumes.
+        continuation: Continuation,
+    },
+    /// An earlier version has stored the request in its place.
+    Request {
+        /// The request, in a form of the edge.
+        request: Arc<str>,
+    },
+}
+
+/// Why this process cannot resume a suspended turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SuspendedTurnError {
+    /// Another version has stored it.
+    #[error("another version of the server has stored the turn, and this one cannot read it")]
+    OtherVersion,
+    /// It declares MCP servers, whose secrets are not stored.
+    #[error(
+        "the request declares MCP servers, whose secrets are not stored; send a request in its session that declares them again"
+    )]
+    LacksServers,
 }
 
 /// A turn in the middle of a batch.
@@ -65,6 +99,9 @@ pub(super) struct ParkedTurn {
     pub(super) shown: ShownPart,
     /// The texts of the results, by their calls.
     pub(super) results: HashMap<String, String>,
+    pub(super) draft: Option<Box<TurnDraft>>,
+    /// The run that resumes by itself.
+    pub(super) run: Option<Arc<str>>,
     pub(super) continuation: Option<Continuation>,
 }
 
@@ -85,14 +122,18 @@ struct Written<'a> {
     /// First, as the store reads it there.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<&'a str>,
     form: u32,
     /// The digest of the message that asks for the calls.
     message: [u8; 32],
     state: &'a TurnState,
     calls: &'a [Call],
     said: &'a Said,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft: Option<&'a TurnDraft>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_span: Option<&'a str>,
 }
 
 /// The number of the form, which is read first.
@@ -111,6 +152,54 @@ struct Read {
     /// A turn that an earlier version has stored tells nothing of its answer.
     #[serde(default)]
     said: Said,
+    draft: Option<Box<TurnDraft>>,
+    reply: Option<Box<RawValue>>,
+    first_span: Option<Arc<str>>,
+}
+
+impl Read {
+    /// Reads what is stored.
+    fn of(text: &str) -> Result<Self, SuspendedTurnError> {
+        let unreadable = |error: serde_json::Error| {
+            tracing::error!(%error, "a stored turn cannot be read");
+            SuspendedTurnError::OtherVersion
+        };
+        let Form { form } = serde_json::from_str(text).map_err(unreadable)?;
+        match form {
+            FORM => serde_json::from_str(text).map_err(unreadable),
+            _ => Err(SuspendedTurnError::OtherVersion),
+        }
+    }
+
+    fn continuation(&mut self) -> Option<Continuation> {
+        Some(Continuation {
+            run: self.run.clone()?,
+            reply: self.reply.take()?,
+            first_span: self.first_span.take(),
+        })
+    }
+}
+
+impl SuspendedTurn {
+    /// Reads a turn that the store has.
+    ///
+    /// # Errors
+    /// When this process cannot resume it.
+    pub fn read(text: &str) -> Result<Self, SuspendedTurnError> {
+        let mut read = Read::of(text)?;
+        if let Some(request) = read.request {
+            return Ok(Self::Request { request });
+        }
+        let continuation = read.continuation();
+        match read.draft.zip(continuation) {
+            Some((draft, _)) if draft.lacks_servers => Err(SuspendedTurnError::LacksServers),
+            Some((draft, continuation)) => Ok(Self::Draft {
+                draft,
+                continuation,
+            }),
+            None => Err(SuspendedTurnError::OtherVersion),
+        }
+    }
 }
 
 impl ParkedTurn {
@@ -150,16 +239,19 @@ impl ParkedTurn {
         state: &TurnState,
         batch: &OpenBatch,
         said: &Said,
-        continuation: Option<&Continuation>,
+        (draft, continuation): (Option<&TurnDraft>, Option<&Continuation>),
     ) -> serde_json::Result<String> {
+        let draft = draft.map(TurnDraft::without_servers);
         serde_json::to_string(&Written {
             run: continuation.map(|it| &*it.run),
-            request: continuation.map(|it| &*it.request),
             form: FORM,
             message: digest(&batch.message),
             state,
             calls: &batch.calls,
             said,
+            draft: draft.as_deref(),
+            reply: continuation.map(|it| &*it.reply),
+            first_span: continuation.and_then(|it| it.first_span.as_deref()),
         })
     }
 
@@ -167,25 +259,17 @@ impl ParkedTurn {
     /// without the turn.
     pub(super) fn read(text: &str, messages: &[StoredMessage]) -> Option<Self> {
         let message = &messages.last()?.message;
-        let Form { form } = serde_json::from_str(text).ok()?;
-        if form != FORM {
-            tracing::warn!(
-                form,
-                "a turn was stored by another version and is not continued"
-            );
-            return None;
-        }
-        let read = serde_json::from_str(text);
+        let mut read = Read::of(text).ok()?;
+        let continuation = read.continuation();
         let Read {
             run,
-            request,
             message: asked,
             state,
             mut calls,
             said,
-        } = read
-            .inspect_err(|error| tracing::error!(%error, "a stored turn cannot be read"))
-            .ok()?;
+            draft,
+            ..
+        } = read;
         if digest(message) != asked || calls.len() != message.tool_calls().len() {
             return None;
         }
@@ -194,25 +278,17 @@ impl ParkedTurn {
         }
         let message = message.clone();
         let batch = OpenBatch { message, calls };
-        let continuation = run.zip(request);
         Some(Self {
             state,
             batch,
             said,
             shown: ShownPart::Nothing,
             results: HashMap::new(),
-            continuation: continuation.map(|(run, request)| Continuation { run, request }),
+            draft,
+            run,
+            continuation,
         })
     }
-}
-
-/// The request with which a turn that is kept goes on by itself.
-pub fn stored_request(turn: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Requested {
-        request: Option<String>,
-    }
-    serde_json::from_str::<Requested>(turn).ok()?.request
 }
 
 fn digest(message: &Message) -> [u8; 32] {

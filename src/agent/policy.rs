@@ -130,7 +130,7 @@ impl TurnRules {
             limits: options.limits,
             on_limit: options.on_limit,
             forbids_calls,
-            repeat_threshold: options.repeat_threshold,
+            repeat_threshold: options.repeat_threshold.unwrap_or_default(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the model stream, and nothing else. When the last reader leaves, the run is aborted unless it was asked to finish. Knows
 //! nothing of dialects: how events become lines and an answer is given to [`Runs::prepare`] as a function.
 
+mod blocked;
 mod follow;
 mod keys;
 mod log;
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
+use self::blocked::BlockedRuns;
 pub use self::follow::{Follow, FollowError, Followed};
 use self::log::Page;
 pub use self::polled::ConnectionRun;
@@ -36,6 +38,7 @@ pub use self::task::panic_text;
 use crate::Agent;
 use crate::control::{AbortReason, TurnControl};
 use crate::direct::CheckedCall;
+use crate::event::AgentEvent;
 use crate::metrics::Metrics;
 use crate::turn::TurnRequest;
 use protocol::ids::{Owner, RunId, SessionId};
@@ -55,6 +58,8 @@ struct Inner {
     metrics: Metrics,
     logs: RetainedMemory,
     table: Mutex<Table>,
+    /// Suspended runs that cannot be resumed here.
+    blocked: Mutex<BlockedRuns>,
 }
 
 /// How a run is started.
@@ -87,8 +92,8 @@ pub struct RunStart {
 pub enum Work {
     /// A turn.
     Turn(Box<TurnRequest>),
-    /// A turn that was kept, which is taken on to end as cancelled.
-    Ending(Box<TurnRequest>),
+    /// A turn that has ended without being opened: the events of its answer.
+    Told(Vec<AgentEvent>),
     /// A call outside of a turn.
     Call(Box<CheckedCall>),
 }
@@ -109,11 +114,12 @@ impl Work {
     /// The session that it names, if what is done is stored there.
     fn session_id(&self) -> Option<&SessionId> {
         match self {
-            Self::Turn(turn) | Self::Ending(turn) => {
+            Self::Turn(turn) => {
                 let session = turn.options.session_id.as_ref();
                 session.filter(|_| !turn.options.ephemeral)
             }
             Self::Call(call) => call.session_id(),
+            Self::Told(_) => None,
         }
     }
 }
@@ -175,6 +181,7 @@ impl Runs {
             metrics,
             logs: RetainedMemory::new(settings.max_total_event_bytes),
             table: Mutex::default(),
+            blocked: Mutex::default(),
         }))
     }
 

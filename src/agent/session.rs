@@ -22,7 +22,7 @@ pub use store::{
 };
 
 /// How a request's messages relate to the stored history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionMode {
     /// `Append` when the request holds no assistant message and the session is not empty, else `Replay`.
@@ -33,6 +33,5 @@ pub enum SessionMode {
     /// The request holds the whole conversation as the client received it.
     Replay,
     /// The request holds only what is new, instructions included: they follow those of the session and do not replace them.
-    #[serde(skip)]
     Continue,
 }

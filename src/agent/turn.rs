@@ -1,24 +1,27 @@
-//! The request of a turn, in the form that all dialects decode to.
+//! The request of a turn, as a draft is admitted.
 
 use std::sync::Arc;
 
 use http::HeaderMap;
 use parking_lot::Mutex;
 
+use super::draft::TurnDraft;
 use super::event::Notice;
 use super::options::Options;
 use net::polling::block_in_place_if;
-use protocol::ids::{ApprovalId, ChatId, Owner, RequestId, SessionId};
+use protocol::ids::{ApprovalId, Owner, RequestId};
 use protocol::openai::message::Message;
 
 // The types of the fields, so that a decoder imports only this module.
-pub use super::parked::{Continuation, stored_request};
-pub use crate::session::SessionMode;
+pub use super::draft::NamedFile;
+pub use super::parked::{Continuation, SuspendedTurn, SuspendedTurnError};
+pub use crate::session::{SessionMode, WaitingTurn};
 pub use policy::rules::{Effect, Level, LevelName, Permissions, RuleEntry, RuleError, RuleSet};
 pub use tools::mcp::ConnectedServer;
 pub use tools::mcp_offer::McpServerRequest;
 pub use tools::requested::{
-    Availability, Capability, CodeOptions, ContextSize, RequestedTools, WantedFile, WebOptions,
+    Availability, CODE_INTERPRETER, Capability, CodeOptions, ContextSize, RequestedTools,
+    WantedFile, WebOptions,
 };
 pub use tools::set::{Globs, ToolFilter, ToolSet};
 pub use tools::web::{DomainFilter, Location};
@@ -32,12 +35,6 @@ pub struct Caller {
     pub request_id: RequestId,
     /// The name of the API key.
     pub owner: Owner,
-    /// The session id that a header carried.
-    pub session_header: Option<SessionId>,
-    /// The id of a chat that a header of the settings carried.
-    pub chat_header: Option<ChatId>,
-    /// How progress is to be sent, as a header says; not checked yet.
-    pub progress_header: Option<String>,
     /// Headers that are sent to the upstream.
     pub headers: Arc<HeaderMap>,
     /// `traceparent` and `tracestate` for what the turn leads to.
@@ -111,10 +108,6 @@ pub struct TurnRequest {
     pub options: Options,
     /// What server-side tools may do.
     pub permissions: Permissions,
-    /// Whether the answer is streamed. If not, a model call that breaks off can be retried at any time.
-    pub streamed: bool,
-    /// The client gets the arguments of its own calls as they arrive.
-    pub streams_arguments: bool,
     /// Leading instructions of this turn alone, which are not stored.
     pub instructions: Option<String>,
     /// Calls whose results the request brings without the calls. If one is not in the session, the turn fails.
@@ -123,8 +116,14 @@ pub struct TurnRequest {
     pub decisions: Vec<GivenDecision>,
     /// The labels of MCP servers whose calls end the turn when they wait: its answer brings the question to the client.
     pub asking_servers: Vec<String>,
-    /// How the turn goes on by itself once all that it waits for is decided. Without it, a request has to follow.
+    /// How the turn resumes by itself once all that it waits for is decided. Without it, a request has to follow.
     pub continuation: Option<Continuation>,
+    /// The turn that waits for a result which the request brings, if it was looked for already.
+    pub waiting: Option<WaitingTurn>,
+    /// The draft is that of the suspended turn that is resumed.
+    pub is_resumed: bool,
+    /// The draft that the turn was made of, without its input. It is stored with a turn that is suspended.
+    pub draft: Option<Box<TurnDraft>>,
     /// The messages.
     pub messages: Vec<Message>,
     /// The tools of this request.
@@ -152,13 +151,4 @@ pub struct GivenDecision {
     pub approves: bool,
     /// What the model is told with a denial.
     pub reason: Option<String>,
-}
-
-/// A stored file that the request names besides its messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedFile {
-    /// The field that names it, for errors.
-    pub param: String,
-    /// The id as the client gave it; not checked yet.
-    pub id: String,
 }

@@ -21,7 +21,7 @@ use self::expiry::{Lifetimes, expire, expire_waiting};
 pub use self::reload::Reloader;
 use crate::config::Config;
 use crate::http::settings::local_url;
-use crate::http::{AppState, continuation, server};
+use crate::http::{AppState, resume, server};
 use agent::session::Sessions;
 use agent::session::files::FileError;
 use agent::traces::TracesError;
@@ -201,7 +201,7 @@ impl App {
     /// Starts what runs beside the requests.
     fn start_watching(&mut self) {
         self.spawn_until_draining(watch(self.state.router.clone()));
-        self.spawn_until_draining(continuation::watch(self.state.clone()));
+        self.spawn_until_draining(resume::watch(self.state.clone()));
         if let Some(webhook) = self.approval_webhook.take() {
             self.spawn_until_draining(announce(self.sessions.clone(), webhook));
         }

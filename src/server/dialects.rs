@@ -2,10 +2,12 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`chat`] | the dialect of chat completions: bodies of requests into turns, events into bytes |
-//! | [`responses`] | the dialect of the Responses API, which reads a request as the chat request that asks for the same |
+//! | [`chat`] | the dialect of chat completions: bodies of requests into drafts, events into bytes |
+//! | [`responses`] | the dialect of the Responses API |
+//! | [`fields`] | what means the same in all of them: heads of requests, loopwright's extensions, hosted tools |
 
 pub mod chat;
+pub mod fields;
 pub mod responses;
 #[cfg(test)]
 mod tests;

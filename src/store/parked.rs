@@ -135,6 +135,32 @@ impl Store {
             .transpose()
     }
 
+    /// What a run that waits resumes with: `None` if it waits no longer, or another process runs it.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting_run(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Option<WaitingRun>, StoreError> {
+        let sql = concat!(
+            "SELECT s.session_id, t.turn FROM parked_turns t JOIN runs r ON r.id = t.run_id
+            JOIN sessions s ON s.num = t.session AND s.owner = r.owner
+            WHERE r.owner = $2 AND r.id = $3 AND ",
+            can_go_on!()
+        );
+        let mut tx = self.read(owner, StatementSize::Large).await?;
+        let values = values![self.engine.replica(), owner.as_str(), run.as_str()];
+        let found = tx.row(sql, values).await?;
+        let read = |mut row: super::tx::Row| {
+            let session = session_id(row.column(0)?)?;
+            let turn = row.column(1)?;
+            Ok(WaitingRun { session, turn })
+        };
+        found.map(read).transpose()
+    }
+
     /// Records a run that waits as running in this process, and returns what it goes on with: `None` if it waits no longer, or
     /// another process runs it. Its earlier answer is deleted.
     ///

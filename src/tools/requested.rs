@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use web::{DomainFilter, Location};
 
 /// A built-in ability that a request can ask for without declaring a tool.
@@ -46,7 +47,7 @@ pub struct CodeOptions {
 }
 
 /// A file that a request asks the code to produce.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedFile {
     /// The path relative to the working directory.
     pub name: String,
@@ -57,7 +58,8 @@ pub struct WantedFile {
 }
 
 /// The options of web search and page reading.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WebOptions {
     /// The size of each result for the model.
     pub context_size: ContextSize,
@@ -72,7 +74,8 @@ pub struct WebOptions {
 }
 
 /// The size of the result of one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ContextSize {
     /// About 4,000 tokens.
     Low,
@@ -81,6 +84,38 @@ pub enum ContextSize {
     Medium,
     /// About 16,000 tokens.
     High,
+}
+
+/// OpenAI's hosted tool type for code execution.
+pub const CODE_INTERPRETER: &str = "code_interpreter";
+/// OpenAI's hosted tool types for web search; they may be followed by a date, as in `web_search_2025_08_26`.
+const WEB_SEARCH_TYPES: [&str; 2] = ["web_search_preview", "web_search"];
+
+impl Capability {
+    /// The capability that a type of hosted tools stands for.
+    pub fn of_type(kind: &str) -> Option<Self> {
+        let dated = |rest: &str| {
+            let mut bytes = rest.bytes();
+            rest.is_empty()
+                || (rest.starts_with('_')
+                    && bytes.all(|byte| byte.is_ascii_digit() || byte == b'_'))
+        };
+        let mut searches = WEB_SEARCH_TYPES.iter();
+        match kind {
+            CODE_INTERPRETER => Some(Self::Code),
+            kind => searches
+                .any(|search| kind.strip_prefix(search).is_some_and(dated))
+                .then_some(Self::Web),
+        }
+    }
+
+    /// The flag that has the server offer it.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Code => "--enable-code-execution",
+            Self::Web => "--enable-search",
+        }
+    }
 }
 
 impl RequestedTools {

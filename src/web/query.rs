@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use protocol::ids::Owner;
 
 /// One search.
@@ -52,7 +54,8 @@ pub enum Freshness {
 }
 
 /// The approximate location of a user.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Location {
     /// ISO 3166-1 alpha-2, upper case.
     pub country: Option<String>,
@@ -77,7 +80,8 @@ impl Freshness {
 }
 
 /// Lists of domains, each with all its subdomains. The default permits every host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DomainFilter {
     /// Only these are permitted; an empty list permits all.
     pub allowed: Vec<String>,

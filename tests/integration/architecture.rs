@@ -47,16 +47,18 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "agent", "quota", "ids", "metrics", "parted", "polling", "store",
         ],
     ),
-    // A dialect sees the server as the loop offers it: no source of tools, no store, no upstream.
-    ("chat", &["agent", "openai", "ids", "parted"]),
-    // A request of this dialect is read as the chat request that asks for the same.
-    ("responses", &["agent", "chat", "openai", "ids"]),
+    // A dialect reads a request alone: no source of tools, no store, no upstream, and no other dialect.
+    ("fields", &["agent", "openai", "ids"]),
+    ("chat", &["agent", "fields", "openai", "ids", "parted"]),
+    // Answers have loopwright's own members in one form.
+    ("responses", &["agent", "chat", "fields", "openai", "ids"]),
     (
         "http",
         &[
             "agent",
             "chat",
             "cluster",
+            "fields",
             "quota",
             "openai",
             "ids",
@@ -150,6 +152,10 @@ const PURE: &[&str] = &[
     "agent/event.rs",
     "agent/stop.rs",
     "agent/options.rs",
+    "agent/draft.rs",
+    "agent/draft/tools.rs",
+    "agent/admit/asked.rs",
+    "agent/admit/defaults.rs",
     "agent/transcript.rs",
 ];
 
@@ -396,17 +402,25 @@ fn below_the_dialects_nobody_knows_a_wire_format() {
         ) {
             continue;
         }
+        // The errors of admission name the fields of requests.
+        if path.starts_with("agent/admit") {
+            continue;
+        }
         let code = without_tests(&code);
         for word in CHAT_WORDS.iter().filter(|word| code.contains(**word)) {
             wrong.push(format!("{}: {word}", path.display()));
         }
     }
-    // Events of a turn that waits are stored, in a form that no client sees.
+    // Drafts and events of a turn that waits are stored, in a form that no client sees.
     for (file, forbidden) in [
         ("agent/turn.rs", "serde"),
         ("agent/event.rs", "rename"),
         ("agent/event.rs", "JsonSchema"),
-        ("agent/options.rs", "serde"),
+        ("agent/draft.rs", "rename"),
+        ("agent/draft.rs", "JsonSchema"),
+        ("agent/draft/tools.rs", "rename"),
+        ("agent/options.rs", "rename"),
+        ("agent/options.rs", "JsonSchema"),
     ] {
         let code = &sources()[Path::new(file)];
         if without_tests(code).contains(forbidden) {
@@ -416,6 +430,18 @@ fn below_the_dialects_nobody_knows_a_wire_format() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_dialect_reads_the_requests_of_another() {
+    for (path, code) in sources() {
+        let reads = |dialect: &str, other: &str| {
+            path.starts_with(format!("server/dialects/{dialect}"))
+                && code.contains(&format!("{other}::decode"))
+        };
+        let wrong = reads("responses", "chat") || reads("chat", "responses");
+        assert!(!wrong, "{}", path.display());
+    }
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn answer_after(stored: &StoredSession, users: usize) -> Option<&str> {
 }
 
 /// Takes the turn that the session keeps.
-pub(super) fn take_parked(stored: &mut StoredSession) -> Option<ParkedTurn> {
+pub(in super::super) fn take_parked(stored: &mut StoredSession) -> Option<ParkedTurn> {
     let turn = stored.turn.take()?;
     let long = turn.len() > LONG_BYTES;
     block_in_place_if(long, || ParkedTurn::read(&turn, &stored.messages))

@@ -131,9 +131,9 @@ impl Conversation {
         let owner = request.caller.owner.clone();
         let incoming = std::mem::take(&mut request.messages);
         let pending_call = pending_call(&incoming).map(str::to_owned);
-        let waiting = match &pending_call {
-            Some(call) => sessions.waiting_turn(&owner, call).await,
-            None => None,
+        let waiting = match (request.waiting.take(), &pending_call) {
+            (None, Some(call)) => sessions.waiting_turn(&owner, call).await,
+            (found, _) => found,
         };
         if let Some(WaitingTurn::Unstored(waiting)) = waiting {
             // The waiting turn of an unstored session continues unstored, whatever this request says of `store`.

@@ -94,7 +94,7 @@ impl Run {
 
     /// Asks about calls of a turn that is not stored. Returns whether its stream waits for decisions; else nobody can decide.
     pub(super) fn ask_unstored(&self, questions: Vec<ApprovalQuestion>) -> bool {
-        let is_read = self.request.streamed && self.control.abort_reason().is_none();
+        let is_read = self.request.options.streamed && self.control.abort_reason().is_none();
         let is_handed_over = self.waiting.iter().any(|call| self.hands_over(call));
         let waits = is_read && !is_handed_over && !self.parts.settings.approval_wait.is_zero();
         if waits {
@@ -119,7 +119,7 @@ impl Run {
         }
         let longest = self.parts.settings.approval_wait;
         let is_handed_over = self.waiting.iter().any(|call| self.hands_over(call));
-        let may_wait = self.request.streamed && is_read && !is_handed_over;
+        let may_wait = self.request.options.streamed && is_read && !is_handed_over;
         if !may_wait || longest.is_zero() {
             self.end(StopReason::ApprovalRequired, Vec::new());
             return Ok(());

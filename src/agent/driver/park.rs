@@ -28,8 +28,7 @@ impl Run {
     /// the client has the earlier part; a run that resumes itself continues the answer that it began.
     pub(super) async fn take_on(&mut self, parked: ParkedTurn) {
         let own = self.request.continuation.take();
-        let waited_in = parked.continuation.as_ref().map(|it| it.run.clone());
-        let is_same_run = waited_in.is_some_and(|run| *run == *self.control.run().as_str());
+        let is_same_run = parked.run.as_deref() == Some(self.control.run().as_str());
         self.request.continuation = own.or(parked.continuation);
         let now = mem::replace(&mut self.turn, parked.state).permissions;
         self.turn.permissions = mem::take(&mut self.turn.permissions).under(&now);
@@ -67,7 +66,7 @@ impl Run {
                 self.notices = own.notices;
                 if !told.is_empty() {
                     self.answer_text = AnswerText::new(said.citations, self.turn_env.sources());
-                    self.request.options.citations = said.citations;
+                    self.request.options.citations = Some(said.citations);
                     self.request.options.text = match said.last_text_only {
                         true => TextMode::Final,
                         false => TextMode::All,
@@ -98,7 +97,7 @@ impl Run {
         };
         said.before = self.told_before.clone();
         said.own = own;
-        said.citations = self.request.options.citations;
+        said.citations = self.request.options.citations.unwrap_or_default();
         said.failed_hooks = self.hook_record.failures();
         said.last_text_only = self.request.options.text == TextMode::Final;
         said
@@ -197,9 +196,10 @@ impl Run {
         };
         let before = mem::replace(&mut self.turn.age, age);
         let long = batch.result_bytes() + said.bytes() > LONG_BYTES;
-        let continuation = self.request.continuation.as_ref();
+        let request = &self.request;
+        let resumption = (request.draft.as_deref(), request.continuation.as_ref());
         let turn = block_in_place_if(long, || {
-            ParkedTurn::write(&self.turn, batch, &said, continuation)
+            ParkedTurn::write(&self.turn, batch, &said, resumption)
         });
         self.turn.age = before;
         let turn = match turn {

@@ -20,7 +20,7 @@ use super::super::turn::{ToolSet, TurnRequest};
 use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
 use super::super::unstored::UnstoredQuestions;
-use super::super::{AgentError, AgentParts};
+use super::super::{Agent, AgentError, AgentParts};
 use super::{FollowUp, Phase, Run};
 use crate::session::repair::repair;
 use net::polling::block_in_place_if;
@@ -41,24 +41,20 @@ impl Run {
     ) -> Result<Self, AgentError> {
         let started = Instant::now();
         let owner = request.caller.owner.clone();
-        let context = OpenContext {
-            sessions: &parts.sessions,
-            tasks: &parts.tasks,
-            inputs: parts.input_files(&owner),
-        };
         let OpenedTurn {
             mut conversation,
             history,
             parked,
             follow,
-        } = Conversation::open(context, &mut request, control.run()).await?;
+        } = opened(&parts, &mut request, &control).await?;
         restore_found(&request.tools, &history);
-        let history = match &request.instructions {
-            Some(instructions) => messages::with_instructions(instructions, history),
-            None => history,
-        };
-        let messages = (history, follow);
-        let resolved = resolve_files(context.inputs, &request, conversation.as_mut(), messages);
+        let messages = (with_instructions(&request, history), follow);
+        let resolved = resolve_files(
+            parts.input_files(&owner),
+            &request,
+            conversation.as_mut(),
+            messages,
+        );
         let (mut history, follow, inputs) = resolved.await?;
         let room = TurnBytes::new(parts.settings.max_turn_bytes);
         let files = &parts.sessions.files;
@@ -71,7 +67,10 @@ impl Run {
         let history = block_in_place_if(long, || repair(history));
         let route = request.route.clone();
         let prompt = Prompt::new(route, history, contents, request.options.truncates);
-        let answer_text = AnswerText::new(request.options.citations, turn_env.sources());
+        let answer_text = AnswerText::new(
+            request.options.citations.unwrap_or_default(),
+            turn_env.sources(),
+        );
         if let Some(conversation) = &mut conversation {
             conversation.record_run();
         }
@@ -130,6 +129,28 @@ impl Run {
     }
 }
 
+/// Opens the conversation of a turn. One that resumes gets what it has asked for before.
+async fn opened(
+    parts: &Arc<AgentParts>,
+    request: &mut TurnRequest,
+    control: &TurnControl,
+) -> Result<OpenedTurn, AgentError> {
+    let owner = request.caller.owner.clone();
+    let context = OpenContext {
+        sessions: &parts.sessions,
+        tasks: &parts.tasks,
+        inputs: parts.input_files(&owner),
+    };
+    let mut opened = Conversation::open(context, request, control.run()).await?;
+    let parked = opened.parked.as_mut();
+    if let Some(draft) = parked.and_then(|parked| parked.draft.take()) {
+        let parts = parts.clone();
+        let agent = Agent { parts };
+        Box::pin(agent.resume_with(request, *draft)).await;
+    }
+    Ok(opened)
+}
+
 /// Adds the ids of a turn to log lines.
 fn turn_span(request: &TurnRequest, conversation: Option<&Conversation>) -> Span {
     let session = conversation.and_then(Conversation::session_id);
@@ -153,6 +174,14 @@ fn new_turn(parts: &AgentParts, request: &TurnRequest) -> TurnState {
         produced: HashSet::new(),
         limits: request.options.limits,
         age: Duration::ZERO,
+    }
+}
+
+/// The history behind the instructions of the turn.
+fn with_instructions(request: &TurnRequest, history: Vec<Message>) -> Vec<Message> {
+    match &request.instructions {
+        Some(instructions) => messages::with_instructions(instructions, history),
+        None => history,
     }
 }
 

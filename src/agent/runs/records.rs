@@ -52,6 +52,21 @@ impl Runs {
         Ok(found)
     }
 
+    /// What a suspended run resumes with; none if it is not suspended any more, or runs.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn waiting(
+        &self,
+        owner: &Owner,
+        id: &RunId,
+    ) -> Result<Option<WaitingRun>, StoreError> {
+        if self.0.table.lock().runs_now(owner, id) {
+            return Ok(None);
+        }
+        self.0.store.waiting_run(owner, id).await
+    }
+
     /// Takes a run that waits, to start it again; none if it waits no longer, or runs.
     ///
     /// # Errors

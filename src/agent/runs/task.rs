@@ -45,18 +45,20 @@ pub(super) async fn run(
     }
     state.note_record_stored();
     let driven = async {
-        let (turn, ends) = match work {
-            Work::Turn(turn) => (turn, false),
-            Work::Ending(turn) => (turn, true),
+        let turn = match work {
+            Work::Turn(turn) => turn,
+            Work::Told(events) => {
+                let reports = events.into_iter().map(RunReport::Event);
+                return reports.fold(None, |answer, report| {
+                    encode(report, page.buffer()).or(answer)
+                });
+            }
             Work::Call(call) => {
                 return Box::pin(call_tool(&runs, &state, *call, &mut encode)).await;
             }
         };
         match open(&runs, &state, turn).await {
             Ok(run) => {
-                if ends {
-                    state.control.abort(AbortReason::Requested);
-                }
                 // Entered once for all events of a poll.
                 let span = run.span().clone();
                 follow(&runs, &state, run, &mut encode, &mut page)

@@ -1,6 +1,8 @@
 //! Tool definitions and tool calls.
 
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use serde_json::value::RawValue;
 
 use super::raw::{RawObject, push_entry, push_string, quoted};
@@ -21,9 +23,9 @@ pub struct ToolDefinition {
     /// The name.
     pub name: String,
     /// The JSON Schema of the arguments as JSON text; `None` if the declaration has none.
-    pub parameters: Option<Box<str>>,
+    pub parameters: Option<Arc<str>>,
     /// The JSON text of the entry of `tools[]`, as it is sent to the upstream.
-    pub json: Box<str>,
+    pub json: Arc<str>,
     /// The type.
     pub kind: CallKind,
 }
@@ -122,6 +124,21 @@ impl ToolDefinition {
             serde_json::from_str(function.get_some("description")?.get()).ok()
         };
         read().unwrap_or_default()
+    }
+}
+
+/// As the entry of `tools[]`.
+impl Serialize for ToolDefinition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let entry: &RawValue = serde_json::from_str(&self.json).map_err(ser::Error::custom)?;
+        entry.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolDefinition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entry = Box::<RawValue>::deserialize(deserializer)?;
+        Self::parse(&entry).map_err(de::Error::custom)
     }
 }
 

@@ -4,18 +4,15 @@ use std::time::Instant;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use http::HeaderName;
 use http::header::CONTENT_ENCODING;
 
 use super::dialect::Reply;
 use super::error::ApiError;
-use super::turn::{Delivery, TurnHead};
+use super::turn::Delivery;
 use super::{AppState, body, forward, turn};
-use crate::dialects::chat::decode::{ChatTurn, Decision, decode};
-use protocol::ids::{Owner, RequestId};
-
-/// The header by which the official SDKs are recognised.
-pub(super) const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
+use crate::dialects::chat::decode::{DecodedChat, decode, without_rounds};
+use agent::admit::Admitted;
+use protocol::ids::{Owner, RequestId, RunId};
 
 /// Answers a chat request.
 pub(super) async fn complete(
@@ -25,57 +22,31 @@ pub(super) async fn complete(
     Extension(began): Extension<Instant>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let asked = TurnHead::new(owner, request_id, began);
-    answer(&state, asked, request).await
-}
-
-/// Answers a chat request, or lets a run go on with one.
-pub(super) async fn answer(
-    state: &AppState,
-    asked: TurnHead,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let TurnHead {
-        owner,
-        request_id,
-        start,
-    } = asked;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
     }
-    let body = body::read(state, &owner, request_body, &head.headers).await?;
-    let caller = turn::caller(state, owner, request_id, &head.headers)?;
-    let offer = state.agent.offer(&caller.owner);
-    let decoded = match decode(&body, caller, offer, state.settings.max_messages)? {
-        Decision::Turn(turn) => turn,
-        Decision::Servers(request) => Box::pin(request.into_turn()).await?,
-        Decision::PassThrough(request) => {
-            let waiting = match request.answered_call() {
-                Some(call) => state.agent.waits_for(request.owner(), &call).await,
-                None => false,
+    let body = body::read(&state, &owner, request_body, &head.headers).await?;
+    let request_head = turn::request_head(&state, &head.headers)?;
+    let DecodedChat { decoded, mut reply } = decode(&body, &request_head)?;
+    let caller = turn::caller(&state, owner.clone(), request_id);
+    let admitted = match state.agent.admit(decoded, caller).await? {
+        Admitted::Turn(admitted) => admitted,
+        Admitted::PassThrough(passed) => {
+            let bytes = body.into_bytes();
+            let bytes = match passed.without_rounds {
+                true => without_rounds(&bytes),
+                false => bytes,
             };
-            if !waiting {
-                let (model, edited) = (request.model().to_owned(), request.edited_body());
-                let owner = request.owner().clone();
-                drop(request);
-                let bytes = body.into_bytes();
-                let bytes = edited.unwrap_or(bytes);
-                // The body is decoded.
-                let mut head = head;
-                head.headers.remove(CONTENT_ENCODING);
-                return forward::chat(state, &owner, &model, head, bytes).await;
-            }
-            request.into_turn()?
+            // The body is decoded.
+            let mut head = head;
+            head.headers.remove(CONTENT_ENCODING);
+            return forward::chat(&state, &owner, passed, head, bytes).await;
         }
     };
-    let official_sdk = head.headers.contains_key(STAINLESS);
-    let ChatTurn { turn, reply, .. } = *decoded;
-    let reply = Reply::Chat {
-        options: reply,
-        official_sdk,
-    };
-    let delivery = Delivery::new(start, &turn.options, &head, body)?;
-    turn::answer(state, turn, reply, delivery).await
+    let turn = admitted.turn;
+    reply.images = turn.options.images.unwrap_or_default();
+    let delivery = Delivery::new((began, RunId::fresh()), &head, body)?;
+    turn::answer(&state, turn, Reply::Chat(reply), delivery).await
 }

@@ -23,7 +23,7 @@ use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::reads::{self, ReadAnswer, taking_apart};
 use super::stream::KEEP_ALIVE;
-use super::{AppState, body, continuation, turn};
+use super::{AppState, body, resume, turn};
 use crate::dialects::responses::encode::as_completion;
 use agent::runs::{
     CancelMode, Follow, FollowError, Followed, RunAnswer, RunRecord, RunRecordState, RunStatus,
@@ -88,7 +88,11 @@ async fn waiting_or_running(
     status: &RunStatus,
 ) -> Result<Response, ApiError> {
     let (approvals, memory) = approvals::of_run(state, owner, status).await?;
-    Ok(reads::counted(still_running(status, approvals), memory))
+    let blocked = state.runs.blocked(&status.id);
+    Ok(reads::counted(
+        still_running(status, approvals, blocked),
+        memory,
+    ))
 }
 
 /// The answer of a run as a completion, also where its request was one of another dialect.
@@ -114,6 +118,9 @@ async fn completion_of(id: &RunId, answer: Arc<RunAnswer>) -> Arc<RunAnswer> {
 pub(super) struct RunningCompletion<'a> {
     /// The calls that wait for a person's decision.
     approvals: Vec<ListedApproval>,
+    /// Why a suspended run cannot resume, although all is decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<String>,
     /// When it was started, in seconds since 1970.
     created: i64,
     /// The id of the run and of its answer.
@@ -151,9 +158,14 @@ pub(super) struct CancelRequest {
 }
 
 /// The answer for a run that has not ended.
-pub(super) fn still_running(status: &RunStatus, approvals: Vec<ListedApproval>) -> Response {
+pub(super) fn still_running(
+    status: &RunStatus,
+    approvals: Vec<ListedApproval>,
+    blocked: Option<String>,
+) -> Response {
     let body = RunningCompletion {
         approvals,
+        blocked,
         created: status.created,
         id: status.id.completion_id(),
         object: RUN_OBJECT,
@@ -222,7 +234,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     let mode = cancel_mode(&state, &owner, request).await?;
-    match continuation::cancel(&state, &owner, &id, mode).await? {
+    match resume::cancel(&state, &owner, &id, mode).await? {
         true => Ok(cancelling(&id)),
         false => match look_up(&state, &owner, &id).await?.state {
             RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
@@ -250,7 +262,7 @@ pub(super) async fn cancel_session(
         None => store.waiting_run_of(&owner, &id).await?,
     };
     if let Some(run) = run
-        && continuation::cancel(&state, &owner, &run, mode).await?
+        && resume::cancel(&state, &owner, &run, mode).await?
     {
         return Ok(cancelling(&run));
     }
@@ -272,7 +284,7 @@ pub(super) async fn delete(
     let id = run_id(&id)?;
     refuse_elsewhere(&state, &owner, &id).await?;
     // A turn with which another run goes on stays.
-    let _ended_or_busy = continuation::cancel(&state, &owner, &id, CancelMode::Abort).await;
+    let _ended_or_busy = resume::cancel(&state, &owner, &id, CancelMode::Abort).await;
     if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
     }

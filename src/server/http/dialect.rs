@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
 
 use super::completions::still_running;
 use super::error::{ApiError, ErrorParts};
@@ -30,19 +31,23 @@ use protocol::ids::RunId;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The dialect of an answer, with the options of its request.
-#[derive(Debug)]
+///
+/// It is stored with a suspended run, and read by other versions.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Reply {
     /// As a chat completion.
-    Chat {
-        /// What the request asked for.
-        options: ReplyOptions,
-        /// Whether the client is an official SDK.
-        official_sdk: bool,
-    },
+    Chat(ReplyOptions),
     /// As a response.
     Responses(Arc<ResponseOptions>),
     /// As the entry of a call outside of a turn.
     Call,
+}
+
+impl Default for Reply {
+    fn default() -> Self {
+        Self::Chat(ReplyOptions::default())
+    }
 }
 
 /// The encoder of the lines and the answer of a run.
@@ -78,7 +83,7 @@ impl Reply {
     /// Whether the answer is streamed.
     pub(super) fn is_streamed(&self) -> bool {
         match self {
-            Self::Chat { options, .. } => options.stream,
+            Self::Chat(options) => options.stream,
             Self::Responses(options) => options.stream,
             Self::Call => false,
         }
@@ -87,7 +92,7 @@ impl Reply {
     /// The id of the answer, as this dialect writes it.
     pub(super) fn id_of(&self, run: &RunId) -> String {
         match self {
-            Self::Chat { .. } | Self::Call => run.completion_id(),
+            Self::Chat(_) | Self::Call => run.completion_id(),
             Self::Responses(_) => run.response_id(),
         }
     }
@@ -95,7 +100,7 @@ impl Reply {
     /// What the run is shown as while it runs, where the dialect has an object for that.
     pub(super) fn unfinished(&self, run: &RunId, status: &str) -> Option<Bytes> {
         match self {
-            Self::Chat { .. } | Self::Call => None,
+            Self::Chat(_) | Self::Call => None,
             Self::Responses(options) => {
                 let created = unix_seconds();
                 let response = ResponseEncoder::unfinished(run, created, status, options);
@@ -108,7 +113,7 @@ impl Reply {
     pub(super) fn accepted(&self, status: &RunStatus) -> Response {
         match self.unfinished(&status.id, "queued") {
             Some(response) => ([(CONTENT_TYPE, JSON)], response).into_response(),
-            None => still_running(status, Vec::new()),
+            None => still_running(status, Vec::new(), None),
         }
     }
 
@@ -148,7 +153,7 @@ impl Reply {
         let mut out = BytesMut::new();
         let body = std::str::from_utf8(body).unwrap_or_default();
         match self {
-            Self::Chat { options, .. } => encode::replay(body, options.include_usage, &mut out),
+            Self::Chat(options) => encode::replay(body, options.include_usage, &mut out),
             Self::Responses(_) => responses::replay(body, &mut out),
             // It has no stream.
             Self::Call => {}
@@ -158,10 +163,7 @@ impl Reply {
 
     fn encoder(&self, run: &RunId) -> AnswerEncoder {
         match self {
-            Self::Chat {
-                options,
-                official_sdk,
-            } => {
+            Self::Chat(options) => {
                 let head = AnswerHead {
                     id: run.completion_id(),
                     created: unix_seconds(),
@@ -170,7 +172,7 @@ impl Reply {
                 // Without a stream, the log is as a client reads it that asked for everything.
                 let (delivery, include_usage) = match options.stream {
                     true => (
-                        ProgressDelivery::choose(options.progress, *official_sdk),
+                        ProgressDelivery::choose(options.progress, options.official_sdk),
                         options.include_usage,
                     ),
                     false => (ProgressDelivery::Named, true),

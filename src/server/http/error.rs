@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 pub(super) use self::inputs::unknown_call;
 use super::headers::mark_upstream_error;
 use agent::AgentError;
+use agent::admit::AdmissionError;
 use agent::inputs::FilePosition;
 use protocol::openai::error::{ErrorBody, ErrorDetail, ReportedError};
 use protocol::openai::request::RequestError;
@@ -370,6 +371,15 @@ impl From<RequestError> for ApiError {
         let mut answer = Self::invalid(status, code, error.message);
         answer.0.param = error.param;
         answer
+    }
+}
+
+impl From<AdmissionError> for ApiError {
+    fn from(error: AdmissionError) -> Self {
+        match error {
+            AdmissionError::Request(error) => error.into(),
+            AdmissionError::UnknownCall(call) => unknown_call(&call).into(),
+        }
     }
 }
 

@@ -31,6 +31,7 @@ use super::headers::{forwarded_headers, mark_upstream_error};
 use super::path::{self, PathClass};
 use super::turn::{SESSION_ID, permit_for_turn};
 use crate::dialects::chat::decode::with_model_name;
+use agent::admit::PassThrough;
 use agent::turn::TurnRecord;
 use protocol::ids::Owner;
 use quota::FairPermit;
@@ -116,8 +117,7 @@ async fn forward_routed(
             .unwrap_or_default(),
     };
     let permit = permit_for_turn(state, owner)?;
-    let offer = state.agent.offer(owner);
-    let route = named.map(|name| offer.route(&name)).transpose()?;
+    let route = named.map(|name| state.agent.route(&name)).transpose()?;
     let response = match (route, body.held()) {
         (Some(route), Some(held)) => {
             let body = |upstream: &dyn Upstream| held.for_upstream(upstream);
@@ -192,14 +192,12 @@ pub(super) async fn native(
 pub(super) async fn chat(
     state: &AppState,
     owner: &Owner,
-    model: &str,
+    passed: PassThrough,
     head: Parts,
     bytes: Bytes,
 ) -> Result<Response, ApiError> {
-    let route = state
-        .router
-        .candidates(model)
-        .ok_or_else(ApiError::internal)?;
+    let PassThrough { model, route, .. } = passed;
+    let model = &*model;
     let served = Served::of(model);
     let head = ForwardHead {
         method: Method::POST,

@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -29,12 +29,13 @@ pub(super) use self::retry::RetriedRequests;
 pub(super) use self::stored::{cancel, delete, input_items, show};
 use super::body::HeldBody;
 use super::dialect::Reply;
-use super::error::{ApiError, unknown_call};
-use super::headers::origin;
-use super::turn::{Delivery, TurnHead};
+use super::error::ApiError;
+use super::turn::Delivery;
 use super::{AppState, body, turn};
-use crate::dialects::responses::decode::{RequestHead, ResponseTurn, decode};
-use protocol::ids::{Owner, RequestId};
+use crate::dialects::responses::decode::{DecodedResponse, ResponseOptions, decode};
+use agent::admit::{Admitted, AdmittedTurn};
+use agent::turn::{Caller, TurnRequest};
+use protocol::ids::{Owner, RequestId, RunId};
 
 /// Marks a number of tokens that was not counted by the model server.
 const ESTIMATED: HeaderName = HeaderName::from_static("x-loopwright-estimated");
@@ -56,21 +57,7 @@ pub(super) async fn create(
     Extension(began): Extension<Instant>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let asked = TurnHead::new(owner, request_id, began);
-    answer(&state, asked, request).await
-}
-
-/// Answers a request of the Responses API, or lets a run go on with one.
-pub(super) async fn answer(
-    state: &AppState,
-    asked: TurnHead,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let TurnHead {
-        owner,
-        request_id,
-        start,
-    } = asked;
+    let state = &state;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     if state.draining.is_cancelled() {
@@ -78,29 +65,22 @@ pub(super) async fn answer(
     }
     let body = body::read_forwardable(state, &owner, request_body, &head.headers).await?;
     let answered = native::answered(state, &owner, request_id.clone(), &head, body);
-    let body = match Box::pin(answered).await? {
+    let mut body = match Box::pin(answered).await? {
         NativeDecision::Answered(response) => return Ok(*response),
         NativeDecision::Turn(body) => body,
     };
-    let mut body = body;
-    let ResponseTurn { turn, options } =
-        decoded(state, &owner, request_id, &head, &mut body).await?;
-    if turn.options.keep
+    let decoded = decoded(state, &owner, &head, &mut body).await?;
+    let run = RunId::fresh();
+    if decoded.decoded.draft.options.keep
         && let Some(digest) = retry::digest(&owner, &head.headers, &body)
     {
-        state.retried.insert(&owner, digest, start.run.clone());
+        state.retried.insert(&owner, digest, run.clone());
     }
-    if turn.options.session_id.is_none() {
-        // With a session, the turn looks into its history.
-        for call in &turn.answered_calls {
-            if !state.agent.waits_for(&owner, call).await {
-                return Err(unknown_call(call).into());
-            }
-        }
-    }
-    let delivery = Delivery::new(start, &turn.options, &head, body)?;
+    let caller = turn::caller(state, owner, request_id);
+    let (turn, options) = admitted(state, decoded, caller).await?;
+    let delivery = Delivery::new((began, run), &head, body)?;
     let reply = Reply::Responses(Arc::new(options));
-    turn::answer(state, *turn, reply, delivery).await
+    turn::answer(state, turn, reply, delivery).await
 }
 
 /// `POST /v1/responses/input_tokens`
@@ -113,9 +93,15 @@ pub(super) async fn input_tokens(
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     let mut body = body::read(&state, &owner, request_body, &head.headers).await?;
-    let decoded = decoded(&state, &owner, request_id, &head, &mut body).await?;
-    let ResponseTurn { turn, options } = decoded;
-    let counted = state.agent.input_tokens(*turn).await;
+    let mut decoded = decoded(&state, &owner, &head, &mut body).await?;
+    let draft = &mut decoded.decoded.draft;
+    if draft.options.session_id.is_none() {
+        // Nothing is answered.
+        draft.input.answered_calls.clear();
+    }
+    let caller = turn::caller(&state, owner, request_id);
+    let (turn, options) = admitted(&state, decoded, caller).await?;
+    let counted = Box::pin(state.agent.input_tokens(turn)).await;
     let counted = counted
         .map_err(|error| ApiError::of_turn(error, |position| options.file_path(position)))?;
     let tokens = InputTokenCount {
@@ -135,35 +121,43 @@ pub(super) async fn compact() -> ApiError {
     ApiError::not_found("this server does not compact responses; go on without it")
 }
 
-/// The turn that a body asks for, with what it refers to.
+/// The draft that a body asks for, with what it refers to.
 async fn decoded(
     state: &AppState,
     owner: &Owner,
-    request_id: RequestId,
     head: &Parts,
     body: &mut HeldBody,
-) -> Result<ResponseTurn, ApiError> {
-    let caller = turn::caller(state, owner.clone(), request_id, &head.headers)?;
+) -> Result<DecodedResponse, ApiError> {
+    let request_head = turn::request_head(state, &head.headers)?;
     let mut known = known_history(state, owner, body).await?;
     if known.session.is_none()
         && let Some(digest) = retry::digest(owner, &head.headers, body)
     {
         known.session = retry::failed_session(state, owner, &digest).await?;
     }
-    let offer = state.agent.offer(owner);
-    let most = state.settings.max_messages;
-    let head = request_head(&head.headers);
-    Ok(Box::pin(decode(body, caller, offer, most, head, known)).await?)
+    Ok(decode(body, &request_head, &known)?)
 }
 
-fn request_head(headers: &HeaderMap) -> RequestHead {
-    let agent = headers
-        .get(USER_AGENT)
-        .and_then(|value| value.to_str().ok());
-    RequestHead {
-        user_agent: agent.unwrap_or_default().to_owned(),
-        origin: origin(headers),
-    }
+/// The turn of a draft. This dialect has no request that passes through.
+async fn admitted(
+    state: &AppState,
+    decoded: DecodedResponse,
+    caller: Caller,
+) -> Result<(TurnRequest, ResponseOptions), ApiError> {
+    let DecodedResponse {
+        decoded,
+        mut options,
+    } = decoded;
+    let Admitted::Turn(admitted) = state.agent.admit(decoded, caller).await? else {
+        return Err(ApiError::internal());
+    };
+    let AdmittedTurn {
+        turn,
+        servers,
+        left_out,
+    } = *admitted;
+    options.take_admitted(&servers, left_out);
+    Ok((turn, options))
 }
 
 /// An answer of JSON text.

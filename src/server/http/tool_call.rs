@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::dialect::{AnswerContext, Reply};
 use super::error::ApiError;
 use super::extract::Path;
+use super::headers::session_header;
 use super::idempotency::{self, Attached, KeyedRequest};
 use super::{AppState, body, turn};
 use agent::direct::{CallRequest, CheckedCall};
@@ -76,10 +77,11 @@ impl CallOrigin<'_> {
         arguments: Option<String>,
         session_id: Option<SessionId>,
     ) -> Result<CallRequest, ApiError> {
-        let mut caller = turn::caller(state, self.owner, self.request_id, self.headers)?;
+        let session_header = session_header(self.headers)?;
+        let mut caller = turn::caller(state, self.owner, self.request_id);
         caller.trace = turn::trace_of(state, self.headers);
         Ok(CallRequest {
-            session_id: session_id.or_else(|| caller.session_header.clone()),
+            session_id: session_id.or(session_header),
             caller,
             name: tool.to_owned(),
             arguments: arguments.unwrap_or_else(|| "{}".to_owned()),
@@ -140,7 +142,7 @@ pub(super) async fn call(
         headers: &head.headers,
     };
     let call = origin.request(&state, &tool, arguments, session_id)?;
-    let call = state.agent.prepare_call(call);
+    let call = state.agent.admit_call(call);
     let call = call.map_err(|error| ApiError::of_call(&tool, error))?;
     let id = RunId::fresh();
     let context = AnswerContext {

@@ -7,24 +7,25 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
-    HOST,
+    HOST, USER_AGENT,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::value::to_raw_value;
 use tokio::time::timeout;
 
 use super::body::HeldBody;
 use super::dialect::{AnswerContext, Reply};
 use super::edge::Served;
 use super::error::{ApiError, Cause};
-use super::headers::{chat_header, session_header, upstream_rate_limits};
+use super::headers::{chat_header, origin, session_header, upstream_rate_limits};
 use super::idempotency::{self, Attached, KeyedRequest};
 use super::stream::EventBody;
-use super::{AppState, continuation, forward};
-use crate::dialects::chat::decode::PROGRESS_HEADER;
+use super::{AppState, forward};
+use crate::dialects::fields::head::{PROGRESS_HEADER, RequestHead};
 use agent::options::{OnDisconnect, Options};
 use agent::runs::{
-    Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart, Work,
+    Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
 };
 use agent::traces::{TRACEPARENT, TRACESTATE};
 use agent::turn::{Caller, Continuation, TurnRecord, TurnRequest};
@@ -36,33 +37,44 @@ use upstream::headers::strip_headers;
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 /// The answer's id.
 const COMPLETION_ID: HeaderName = HeaderName::from_static("x-completion-id");
+/// The header by which the official SDKs are recognised.
+const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
 const PROCESSING_MS: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-ms");
 
-/// The owner of the request, and what its headers say of the turn. What model and tool calls get of the headers is added
-/// when a turn begins.
-pub(super) fn caller(
-    state: &AppState,
-    owner: Owner,
-    request_id: RequestId,
-    headers: &HeaderMap,
-) -> Result<Caller, ApiError> {
-    let session_header = session_header(headers)?;
-    let chat_header = chat_header(headers, &state.settings.session_headers)?;
+/// The caller of a turn. What model and tool calls get of the headers is added when the turn begins.
+pub(super) fn caller(state: &AppState, owner: Owner, request_id: RequestId) -> Caller {
     let permissions = state.access.get().permissions(&owner);
-    Ok(Caller {
+    Caller {
         request_id,
         owner,
-        session_header,
-        chat_header,
-        progress_header: headers
-            .get(PROGRESS_HEADER)
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
         trace: HeaderMap::new(),
         goes_on: false,
         headers: Arc::default(),
         permissions,
         record: TurnRecord::default(),
+    }
+}
+
+/// What the headers of a request say of its turn.
+///
+/// # Errors
+/// When a header is not valid.
+pub(super) fn request_head(state: &AppState, headers: &HeaderMap) -> Result<RequestHead, ApiError> {
+    let text = |name: HeaderName| {
+        let value = headers.get(name)?;
+        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let agent = headers.get(USER_AGENT);
+    let agent = agent.and_then(|value| value.to_str().ok());
+    Ok(RequestHead {
+        session: session_header(headers)?,
+        chat: chat_header(headers, &state.settings.session_headers)?,
+        progress: text(HeaderName::from_static(PROGRESS_HEADER)),
+        official_sdk: headers.contains_key(STAINLESS),
+        user_agent: agent.unwrap_or_default().to_owned(),
+        origin: origin(headers),
+        max_messages: state.settings.max_messages,
     })
 }
 
@@ -103,16 +115,6 @@ pub(super) fn trace_of(state: &AppState, headers: &HeaderMap) -> HeaderMap {
     trace
 }
 
-/// Links the spans of a run that goes on by itself to that of the request which began it.
-fn link_first_span(state: &AppState, caller: &mut Caller, headers: &HeaderMap) {
-    if let Some(first) = headers.get(continuation::FIRST_SPAN)
-        && state.traces.is_on()
-    {
-        caller.trace.insert(TRACEPARENT, first.clone());
-        caller.goes_on = true;
-    }
-}
-
 /// How a run comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunOrigin {
@@ -122,26 +124,9 @@ pub(super) enum RunOrigin {
     Repeated,
     /// It waited, and goes on by itself.
     ByItself,
-    /// It waited, and is cancelled.
-    Cancelled,
 }
 
-impl RunOrigin {
-    /// Whether no client gets the answer of the request.
-    fn is_alone(self) -> bool {
-        matches!(self, Self::ByItself | Self::Cancelled)
-    }
-}
-
-/// What is known of a turn before its request is read.
-#[derive(Debug)]
-pub(super) struct TurnHead {
-    pub(super) owner: Owner,
-    pub(super) request_id: RequestId,
-    pub(super) start: TurnStart,
-}
-
-/// The run of a turn, and how it comes about.
+/// A run, and how it comes about.
 #[derive(Debug)]
 pub(super) struct TurnStart {
     /// When the request came.
@@ -151,29 +136,12 @@ pub(super) struct TurnStart {
     pub(super) origin: RunOrigin,
 }
 
-impl TurnHead {
-    /// That of a request that starts a run.
-    pub(super) fn new(owner: Owner, request_id: RequestId, began: Instant) -> Self {
-        Self {
-            owner,
-            request_id,
-            start: TurnStart {
-                began,
-                run: RunId::fresh(),
-                origin: RunOrigin::Request,
-            },
-        }
-    }
-}
-
 /// How a turn is answered, besides its dialect.
 #[derive(Debug)]
 pub(super) struct Delivery<'a> {
     /// The headers of the request.
     headers: &'a HeaderMap,
     start: TurnStart,
-    /// The request with which the run goes on by itself, if it waits for decisions.
-    continuation: Option<Arc<str>>,
     /// The key under which the request may be sent again.
     key: Option<IdempotencyKey>,
     /// The connection that the answer goes to.
@@ -183,13 +151,12 @@ pub(super) struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    /// That of a request with these options.
+    /// That of a request, which came at this time and starts this run.
     ///
     /// # Errors
     /// When its idempotency key cannot be used.
     pub(super) fn new(
-        start: TurnStart,
-        options: &Options,
+        (began, run): (Instant, RunId),
         head: &'a Parts,
         body: HeldBody,
     ) -> Result<Self, ApiError> {
@@ -198,8 +165,11 @@ impl<'a> Delivery<'a> {
         let connection = head.extensions.get::<ConnectionRun>().cloned();
         Ok(Self {
             headers: &head.headers,
-            continuation: continuation(options, key.is_some(), start.origin, head, &body),
-            start,
+            start: TurnStart {
+                began,
+                run,
+                origin: RunOrigin::Request,
+            },
             key,
             connection: connection.unwrap_or_default(),
             memory: Arc::new(body.into_kept()),
@@ -207,17 +177,28 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// The request with which a run goes on by itself, if it has a record from its start.
+/// How a run resumes by itself, if it has a record from its start. A turn that declares MCP servers does not, as their secrets
+/// are not stored.
 fn continuation(
-    options: &Options,
-    has_key: bool,
-    origin: RunOrigin,
-    head: &Parts,
-    body: &[u8],
-) -> Option<Arc<str>> {
-    let recorded = has_key || origin != RunOrigin::Request || finishes(options, has_key);
-    let recorded = recorded && !options.ephemeral;
-    recorded.then(|| continuation::of_request(head.uri.path(), &head.headers, body))?
+    request: &TurnRequest,
+    reply: &Reply,
+    delivery: &Delivery<'_>,
+) -> Option<Continuation> {
+    let has_key = delivery.key.is_some();
+    let is_request = delivery.start.origin == RunOrigin::Request;
+    let recorded = has_key || !is_request || finishes(&request.options, has_key);
+    let draft = request.draft.as_ref();
+    let can_be_stored = draft.is_some_and(|draft| !draft.declares_servers());
+    if !recorded || request.options.ephemeral || !can_be_stored {
+        return None;
+    }
+    let first_span = delivery.headers.get(TRACEPARENT);
+    let first_span = first_span.and_then(|span| span.to_str().ok());
+    Some(Continuation {
+        run: delivery.start.run.as_str().into(),
+        reply: to_raw_value(reply).ok()?,
+        first_span: first_span.map(Into::into),
+    })
 }
 
 /// Whether a run goes on when its last reader leaves.
@@ -238,20 +219,25 @@ pub(super) async fn answer(
     mut delivery: Delivery<'_>,
 ) -> Result<Response, ApiError> {
     set_forwarded_headers(state, &mut request.caller, delivery.headers);
-    if delivery.start.origin.is_alone() {
-        link_first_span(state, &mut request.caller, delivery.headers);
-    }
     let owner = request.caller.owner.clone();
     let served = Served::by_turn(&request.model, &request.caller.record);
     if let Some(key) = &mut delivery.key {
         key.in_memory = request.options.ephemeral;
     }
-    let (id, origin) = (delivery.start.run.clone(), delivery.start.origin);
-    let background = request.options.background || origin.is_alone();
-    let start = run_start(state, &request, &reply, &delivery)?;
+    let id = delivery.start.run.clone();
+    let background = request.options.background;
+    let mut start = run_start(
+        state,
+        &request,
+        &reply,
+        &delivery.start,
+        delivery.key.as_ref(),
+    )?;
+    start.held = Box::new((delivery.memory.clone(), start.held));
     let session_id = start.session_id.clone();
     let prepared = state.runs.prepare(&owner, start);
     let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
+    request.continuation = continuation(&request, &reply, &delivery);
     if let Some(key) = &delivery.key {
         let keyed = KeyedRequest {
             owner: &owner,
@@ -268,7 +254,7 @@ pub(super) async fn answer(
             Attached::Answer(response) => return Ok(response),
             Attached::Waiting { run, session } => {
                 drop(prepared);
-                go_on_in(&mut request, session);
+                resume_in(&mut request, session);
                 let start = TurnStart {
                     run,
                     origin: RunOrigin::Repeated,
@@ -283,22 +269,14 @@ pub(super) async fn answer(
             }
         }
     }
-    request.continuation = delivery.continuation.map(|request| Continuation {
-        run: id.as_str().into(),
-        request,
-    });
     // After an earlier response, a fork may take its place.
     let is_named = request.options.previous.is_none();
     let session = session_id
         .filter(|_| is_named)
         .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
-    let work = match origin {
-        RunOrigin::Cancelled => Work::Ending(Box::new(request)),
-        RunOrigin::Request | RunOrigin::Repeated | RunOrigin::ByItself => request.into(),
-    };
-    let reader = prepared.launch(work, &delivery.connection);
+    let reader = prepared.launch(request.into(), &delivery.connection);
     let streamed = reply.is_streamed();
-    let mut response = if streamed && !origin.is_alone() {
+    let mut response = if streamed {
         stream_of(state, reader, delivery.start.began).await
     } else if background && reader.record_stored().await {
         reply.accepted(&reader.status())
@@ -317,45 +295,44 @@ pub(super) async fn answer(
 }
 
 /// What a run is started with.
-fn run_start(
+///
+/// # Errors
+/// When the owner has too many turns.
+pub(super) fn run_start(
     state: &AppState,
     request: &TurnRequest,
     reply: &Reply,
-    delivery: &Delivery<'_>,
+    start: &TurnStart,
+    key: Option<&IdempotencyKey>,
 ) -> Result<RunStart, ApiError> {
-    let (id, key, options) = (&delivery.start.run, &delivery.key, &request.options);
-    let goes_on = delivery.start.origin != RunOrigin::Request;
-    let finish = goes_on || finishes(options, key.is_some());
+    let options = &request.options;
+    let resumes = start.origin != RunOrigin::Request;
+    let has_key = resumes || key.is_some();
+    let finish = resumes || finishes(options, has_key);
     let context = AnswerContext {
         metrics: state.metrics.clone(),
-        began: delivery.start.began,
-        has_key: goes_on || key.is_some(),
-        goes_on,
+        began: start.began,
+        has_key,
+        goes_on: resumes,
     };
-    let permit = match delivery.start.origin {
-        // It calls no model.
-        RunOrigin::Cancelled => None,
-        RunOrigin::Request | RunOrigin::Repeated | RunOrigin::ByItself => {
-            Some(permit_for_turn(state, &request.caller.owner)?)
-        }
-    };
+    let permit = permit_for_turn(state, &request.caller.owner)?;
     Ok(RunStart {
-        id: id.clone(),
-        encode: reply.encode(id, context),
+        id: start.run.clone(),
+        encode: reply.encode(&start.run, context),
         finish,
         streamed: reply.is_streamed(),
-        recorded: finish || key.is_some(),
-        key: key.clone(),
+        recorded: finish || has_key,
+        key: key.cloned(),
         ephemeral: options.ephemeral,
         // A turn that is not stored shows no session.
         session_id: options.session_id.clone().filter(|_| !options.ephemeral),
-        unfinished: reply.unfinished(id, "in_progress"),
-        held: Box::new((delivery.memory.clone(), permit)),
+        unfinished: reply.unfinished(&start.run, "in_progress"),
+        held: Box::new(permit),
     })
 }
 
-/// Makes a request that was sent again one that goes on with the turn that waits in this session.
-fn go_on_in(request: &mut TurnRequest, session: SessionId) {
+/// Makes a request that was sent again one that resumes the turn which waits in this session.
+fn resume_in(request: &mut TurnRequest, session: SessionId) {
     request.messages.clear();
     request.answered_calls.clear();
     request.options.previous = None;

@@ -23,7 +23,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "server/commands",
         &["approvals", "client", "demo", "health", "launch", "manual"],
     ),
-    ("server/dialects", &["chat", "responses"]),
+    ("server/dialects", &["chat", "fields", "responses"]),
     ("web", &["ranking"]),
 ];
 

@@ -1,4 +1,4 @@
-//! Decodes a request of the Responses API into a turn.
+//! Decodes a request of the Responses API into the draft of a turn.
 
 mod approvals;
 mod fields;
@@ -12,40 +12,38 @@ mod text;
 mod tools;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::fields::ResponseFields;
 use self::input::InputFields;
 use self::names::ToolNames;
-use crate::dialects::chat::decode::{self as chat, Decision};
+use crate::dialects::fields::extensions::ExtensionFields;
+use crate::dialects::fields::head::RequestHead;
+use crate::dialects::fields::hosted::HostedFields;
+use agent::draft::{
+    CallDraft, Decoded, DraftInput, DraftMessages, DraftTools, Faults, TurnDraft, UnofferedTools,
+};
 use agent::event::{Notice, ToolKind};
 use agent::inputs::{FileMember, FilePosition, PartIndex};
-use agent::offer::ServerOffer;
 use agent::options::{OnLimit, Options};
-use agent::turn::{Caller, SessionMode, TurnRequest};
+use agent::turn::{ConnectedServer, SessionMode};
 use protocol::openai::message::Message;
 use protocol::openai::raw::RawObject;
-use protocol::openai::request::{RequestError, body_object};
+use protocol::openai::request::{RequestError, body_member, body_object};
 
-pub use self::native::{IssuedIds, as_plain_chat};
+pub use self::native::{IssuedIds, plain_draft};
 pub use self::references::{KnownHistory, NamedContainer, References};
 pub use self::schema::ResponseRequest;
 
-/// What of the head of a request decides on its answer.
-#[derive(Debug, Clone, Default)]
-pub struct RequestHead {
-    /// `user-agent`.
-    pub user_agent: String,
-    /// The address under which the client reaches the server, such as `http://localhost:8080`.
-    pub origin: String,
-}
-
 /// Which calls of server-side tools are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum ShownItems {
     /// All, and events that OpenAI's API does not have.
     Named,
+    #[default]
     All,
     /// Those of hosted tools that the request declares.
     Declared,
@@ -53,7 +51,8 @@ enum ShownItems {
 }
 
 /// What the encoder needs to know of a request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ResponseOptions {
     /// Whether the answer is streamed.
     pub stream: bool,
@@ -89,7 +88,7 @@ pub struct ResponseOptions {
 }
 
 /// An MCP server that a request declares, with its tools.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ListedServer {
     pub(super) label: String,
     pub(super) tools: Value,
@@ -97,11 +96,11 @@ pub(super) struct ListedServer {
     pub(super) problem: Option<String>,
 }
 
-/// A turn, and the options of its answer.
+/// A request, and the options of its answer.
 #[derive(Debug)]
-pub struct ResponseTurn {
-    /// The input of the loop.
-    pub turn: Box<TurnRequest>,
+pub struct DecodedResponse {
+    /// The draft.
+    pub decoded: Decoded,
     /// The options of the encoder.
     pub options: ResponseOptions,
 }
@@ -113,6 +112,20 @@ impl ResponseOptions {
     /// Never: the request is a plain one.
     pub fn plain(model: &str) -> Result<Self, RequestError> {
         ResponseFields::plain(model)
+    }
+
+    /// Takes what is known once the request is admitted: the tools of its MCP servers, and which tools were left out.
+    pub fn take_admitted(&mut self, servers: &[ConnectedServer], left_out: Vec<Notice>) {
+        self.notices.splice(0..0, left_out);
+        if self.shown == ShownItems::None {
+            return;
+        }
+        let listed = servers.iter().map(|server| ListedServer {
+            label: server.label().to_owned(),
+            tools: server.tools().into(),
+            problem: server.problem(),
+        });
+        self.listed = listed.collect();
     }
 
     /// Whether a server-side call of this kind is shown; `server` is the MCP server that has the tool.
@@ -212,69 +225,103 @@ fn refuse_file_urls(items: &RawValue) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Decodes a request, given the JSON text of its body.
+/// Decodes a request, given the JSON text of its body, its head, and what it refers to.
 ///
 /// # Errors
-/// When a field that loopwright acts on is invalid or not available.
-#[expect(clippy::too_many_arguments, reason = "what a request is decoded with")]
-pub async fn decode(
-    body: &Bytes,
-    mut caller: Caller,
-    offer: ServerOffer<'_>,
-    max_messages: usize,
-    head: RequestHead,
-    known: KnownHistory,
-) -> Result<ResponseTurn, RequestError> {
+/// When a field that loopwright acts on is invalid or not available. What is wrong with tools that this server may not have
+/// is in the faults.
+pub fn decode(
+    body: &[u8],
+    head: &RequestHead,
+    known: &KnownHistory,
+) -> Result<DecodedResponse, RequestError> {
     let object = body_object(body)?;
-    let offer = offer.for_clients_with_tools();
-    let names_session = object.get_some("session_id").is_some();
-    let fields = ResponseFields::read(&object, &offer, head, &known, &mut caller)?;
+    let fields = ResponseFields::read(&object, head, known)?;
     let ResponseFields {
-        chat,
-        instructions,
-        max_output_tokens,
-        unknown_calls,
-        decisions,
-        only_decides,
-        truncates,
         mut options,
+        messages,
+        ..
     } = fields;
-    let chat = Bytes::from(chat);
-    let decoded = match chat::decode(&chat, caller, offer, max_messages)? {
-        Decision::Turn(decoded) => decoded,
-        Decision::PassThrough(request) => request.into_turn()?,
-        Decision::Servers(request) => Box::pin(request.into_turn()).await?,
+    let mut faults = Faults::default();
+    let tools = HostedFields::of(&object).read(fields.entries, &mut faults);
+    let response_format = object.get_some("response_format");
+    let wants_json = fields.wants_json || response_format.is_some_and(is_json_format);
+    let extensions = ExtensionFields::of(&object).read(head, wants_json)?;
+    let names_session = object.get_some("session_id").is_some();
+    let streamed = options.stream;
+    let mut of_turn = Options {
+        keep: !extensions.options.ephemeral,
+        background: options.background,
+        truncates: fields.truncates,
+        previous: known.previous.clone(),
+        container: known.container.clone(),
+        streamed,
+        streams_arguments: streamed,
+        asks_client: true,
+        ..extensions.options
     };
-    let mut turn = decoded.turn;
-    let options_of_turn = &mut turn.options;
-    options_of_turn.keep = !options_of_turn.ephemeral;
-    options_of_turn.background = options.background;
-    join(options_of_turn, &known, names_session)?;
-    options_of_turn.truncates = truncates;
-    options_of_turn.previous = known.previous;
-    options_of_turn.container = known.container;
-    turn.streams_arguments = options.stream;
-    turn.instructions = instructions;
-    turn.answered_calls = unknown_calls;
-    turn.decisions = decisions;
-    turn.asking_servers.clone_from(&options.servers);
-    if only_decides {
-        turn.messages.clear();
+    of_turn.limits.max_output_tokens = fields.max_output_tokens;
+    join(&mut of_turn, known, names_session)?;
+    options.on_limit = of_turn.on_limit;
+    let draft = TurnDraft {
+        input: DraftInput {
+            messages: DraftMessages::Read(read_messages(messages, &options, head)?),
+            answered_calls: fields.unknown_calls,
+            decisions: fields.decisions,
+        },
+        model: fields.model,
+        user: body_member(&object, "user", "a string")?,
+        extended: true,
+        options: of_turn,
+        permissions: extensions.permissions,
+        tools: DraftTools {
+            choice: fields.choice.map(Into::into),
+            filter: extensions.filter,
+            of_client_machine: true,
+            unoffered: UnofferedTools::RefuseUnlessIgnored,
+            ..tools
+        },
+        call: CallDraft {
+            members: fields.members.into(),
+            stream_options: None,
+            choices: body_member(&object, "n", "a whole number")?,
+            instructions: fields.instructions,
+        },
+        lacks_servers: false,
+    };
+    let decoded = Decoded { draft, faults };
+    Ok(DecodedResponse { decoded, options })
+}
+
+/// Reads the messages that the items of the input come to.
+fn read_messages(
+    messages: Vec<String>,
+    options: &ResponseOptions,
+    head: &RequestHead,
+) -> Result<Vec<Message>, RequestError> {
+    let most = head.max_messages;
+    if messages.len() > most {
+        let count = messages.len();
+        let problem = format!("has {count} messages; at most {most} are allowed");
+        return Err(RequestError::invalid("input", &problem));
     }
-    turn.options.limits.max_output_tokens = max_output_tokens;
-    if options.shown != ShownItems::None {
-        let listed = decoded.servers.iter().map(|server| ListedServer {
-            label: server.label().to_owned(),
-            tools: server.tools().into(),
-            problem: server.problem(),
-        });
-        options.listed = listed.collect();
+    let messages = messages.into_iter().zip(&options.positions);
+    let read = messages.map(|(json, item)| {
+        let bytes = Bytes::from(json.clone());
+        Message::parse_shared(&json, bytes)
+            .map_err(|problem| RequestError::invalid(&format!("input[{item}]"), &problem))
+    });
+    read.collect()
+}
+
+/// Whether a `response_format` asks for a JSON document.
+fn is_json_format(format: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Format {
+        r#type: String,
     }
-    options.on_limit = turn.options.on_limit;
-    Ok(ResponseTurn {
-        turn: Box::new(turn),
-        options,
-    })
+    let format = serde_json::from_str::<Format>(format.get());
+    format.is_ok_and(|format| matches!(&*format.r#type, "json_object" | "json_schema"))
 }
 
 /// Sets the session of a turn, and how its input joins the history. What the request names comes before what the ids of

@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
-use crate::dialects::chat::decode::{Decision, decode};
+use crate::dialects::chat::decode::decode;
+use crate::dialects::fields::head::RequestHead;
+use agent::admit::Admitted;
 use agent::control::TurnControl;
 use agent::driver::Run;
 use agent::event::{AgentEvent, Outcome};
@@ -222,7 +224,7 @@ impl Process {
 
     /// Starts the turn of a request.
     pub(super) async fn begin(&self, body: Value) -> (Run, TurnControl) {
-        let request = self.request(body);
+        let request = self.request(body).await;
         let control = TurnControl::new(RunId::fresh());
         let run = Box::pin(self.agent.run(request, control.clone()));
         let run = run.await.unwrap();
@@ -242,38 +244,27 @@ impl Process {
         panic!("the turn has no end: {events:?}");
     }
 
-    fn request(&self, body: Value) -> TurnRequest {
-        let owner = Owner::everybody();
+    async fn request(&self, mut body: Value) -> TurnRequest {
         let caller = Caller {
             request_id: RequestId::fresh(),
-            owner: owner.clone(),
-            session_header: None,
-            chat_header: None,
-            progress_header: None,
+            owner: Owner::everybody(),
             permissions: policy::rules::Level::silent(policy::rules::LevelName::Key),
             headers: Arc::default(),
             trace: HeaderMap::new(),
             goes_on: false,
             record: TurnRecord::default(),
         };
-        let mut body = body;
-        let messages = body["messages"].take();
-        // A dialect refuses a request without messages.
-        let is_empty = messages == json!([]);
-        body["messages"] = match is_empty {
-            true => json!([{"role": "user", "content": "left out"}]),
-            false => messages,
-        };
         body["model"] = json!("m");
         let body = Bytes::from(body.to_string());
-        let Ok(Decision::Turn(turn)) = decode(&body, caller, self.agent.offer(&owner), 100) else {
+        let head = RequestHead {
+            max_messages: 100,
+            ..RequestHead::default()
+        };
+        let decoded = decode(&body, &head).unwrap().decoded;
+        let Ok(Admitted::Turn(admitted)) = self.agent.admit(decoded, caller).await else {
             panic!("no turn: {body:?}")
         };
-        let mut request = turn.turn;
-        if is_empty {
-            request.messages.clear();
-        }
-        request
+        admitted.turn
     }
 
     /// How often a tool was called.

@@ -97,7 +97,7 @@ impl CallerTools {
             Ok(call) => call,
             Err(error) => return Ok(failed(&error)),
         };
-        let call = match self.state.agent.prepare_call(call) {
+        let call = match self.state.agent.admit_call(call) {
             Ok(call) => call,
             Err(CallRequestError::UnknownTool { .. }) => return Err(unknown_tool(name)),
             Err(CallRequestError::Arguments(problem)) => {

@@ -6,8 +6,9 @@ use super::headers::HeaderKind::{OptionalNumber, OptionalText, Text};
 use super::headers::HeaderOf;
 use super::operation::Operation;
 use super::runs;
-use crate::dialects::chat::decode::{ChatRequest, PROGRESS_HEADER};
+use crate::dialects::chat::decode::ChatRequest;
 use crate::dialects::chat::encode::{ChatCompletion, StreamedData};
+use crate::dialects::fields::head::PROGRESS_HEADER;
 use crate::http::completions::RunningCompletion;
 
 pub(super) const TAG: &str = "Chat";

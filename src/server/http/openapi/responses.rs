@@ -6,7 +6,7 @@ use super::chat::{OF_LOOP, REPLAYED_HEADER_NOTE};
 use super::errors;
 use super::headers::HeaderKind::OptionalText;
 use super::operation::Operation;
-use crate::dialects::chat::decode::PROGRESS_HEADER;
+use crate::dialects::fields::head::PROGRESS_HEADER;
 use crate::dialects::responses::decode::ResponseRequest;
 use crate::dialects::responses::encode::{ResponseEvent, ResponseObject};
 use crate::http::answer::DeletedObject;

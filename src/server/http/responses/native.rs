@@ -13,8 +13,8 @@ use super::super::body::HeldBody;
 use super::super::error::ApiError;
 use super::super::forward::{self, StartOfBody};
 use super::super::turn;
-use crate::dialects::chat::decode::{Decision, decode};
-use crate::dialects::responses::decode::{IssuedIds, as_plain_chat};
+use crate::dialects::fields::head::RequestHead;
+use crate::dialects::responses::decode::{IssuedIds, plain_draft};
 use agent::session::files::FileError;
 use agent::turn::{Caller, Route};
 use protocol::ids::{FileId, Owner, RequestId, RunId};
@@ -45,10 +45,9 @@ pub(super) async fn answered(
     {
         return Ok(NativeDecision::Turn(body));
     }
-    let mut caller = turn::caller(state, owner.clone(), request_id, &head.headers)?;
-    // The answer of a model server has no progress.
-    caller.progress_header = None;
-    let Some(route) = route(state, caller, &body) else {
+    let request_head = turn::request_head(state, &head.headers)?;
+    let caller = turn::caller(state, owner.clone(), request_id);
+    let Some(route) = route(state, caller, &request_head, &body) else {
         return Ok(NativeDecision::Turn(body));
     };
     if is_known(state, owner, &IssuedIds::read(&body)).await? {
@@ -64,24 +63,27 @@ fn speaks(quirks: &Quirks) -> bool {
 }
 
 /// The model servers that can answer a request of which nothing concerns the loop; `None` if something does.
-fn route(state: &AppState, caller: Caller, body: &HeldBody) -> Option<Arc<Route>> {
+fn route(
+    state: &AppState,
+    caller: Caller,
+    head: &RequestHead,
+    body: &HeldBody,
+) -> Option<Arc<Route>> {
     let object = body_object(body).ok()?;
-    let offer = state.agent.offer(&caller.owner);
     let model: Option<String> = match object.get_some("model") {
         Some(model) => Some(serde_json::from_str(model.get()).ok()?),
         None => None,
     };
     let route = match &model {
-        Some(model) => offer.route(model).ok()?,
+        Some(model) => state.agent.route(model).ok()?,
         None => state.router.all(),
     };
     if !speaks(&route.quirks) {
         return None;
     }
-    // What a chat request with the same tools and extensions would be.
-    let chat = as_plain_chat(&object, model.as_deref().unwrap_or_default(), &offer)?;
-    let decision = decode(&chat, caller, offer, state.settings.max_messages);
-    matches!(decision, Ok(Decision::PassThrough(_))).then_some(route)
+    let draft = plain_draft(&object, model.as_deref().unwrap_or_default(), head)?;
+    let passes = state.agent.passes_through(draft, caller);
+    passes.then_some(route)
 }
 
 /// Whether one of these ids is of this server, and of this owner.

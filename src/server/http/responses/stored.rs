@@ -12,7 +12,7 @@ use super::super::error::ApiError;
 use super::super::extract::{Order, OrderedQuery, Path, Query};
 use super::super::reads::{self, ReadAnswer};
 use super::super::turn;
-use super::super::{AppState, continuation};
+use super::super::{AppState, resume};
 use super::history::response_of;
 use super::items::{ItemPage, SessionItems};
 use super::json_answer;
@@ -75,7 +75,7 @@ pub(in super::super) async fn delete(
     let needed = needed.map_or(0, |head| head.bytes);
     let _memory = reads::reserve(&state, &owner, needed.saturating_mul(reads::TEXT_FACTOR)).await?;
     // A turn with which another run goes on stays.
-    let _ended_or_busy = continuation::cancel(&state, &owner, &id, CancelMode::Abort).await;
+    let _ended_or_busy = resume::cancel(&state, &owner, &id, CancelMode::Abort).await;
     if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
     }
@@ -97,7 +97,7 @@ pub(in super::super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
-    if continuation::cancel(&state, &owner, &id, CancelMode::Abort).await?
+    if resume::cancel(&state, &owner, &id, CancelMode::Abort).await?
         && let Ok(Some(answer)) = state.runs.wait_for(&owner, &id).await
     {
         let read = reads::answer_in_memory(&state, &owner, answer).await;

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use super::code::{MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_WANTED};
-use super::extensions::agent::{
-    CITATIONS, IMAGES, ON_DISCONNECT, ON_LIMIT, PROGRESS, SESSION_MODE, TEXT, TOOL_EXECUTION,
+use super::PROGRESS;
+use crate::dialects::fields::extensions::agent::{
+    CITATIONS, IMAGES, ON_DISCONNECT, ON_LIMIT, SESSION_MODE, TEXT, TOOL_EXECUTION,
 };
-use super::mcp::MAX_LABEL_BYTES;
-use super::web::MAX_LIST;
+use crate::dialects::fields::hosted::code::{MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_WANTED};
+use crate::dialects::fields::hosted::mcp::MAX_LABEL_BYTES;
+use crate::dialects::fields::hosted::web::MAX_LIST;
 use agent::turn::RuleEntry;
 use protocol::ids::SessionId;
 
@@ -319,9 +320,9 @@ fn words<T>(table: &[(&str, T)]) -> Vec<Value> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::extensions::ExtensionFields;
-    use super::super::extensions::agent::{AGENT_FIELDS, LIMIT_FIELDS};
     use super::*;
+    use crate::dialects::fields::extensions::ExtensionFields;
+    use crate::dialects::fields::extensions::agent::{AGENT_FIELDS, LIMIT_FIELDS};
 
     fn members<T: JsonSchema>() -> BTreeSet<String> {
         let schema = schemars::schema_for!(T).to_value();

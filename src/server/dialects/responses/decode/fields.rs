@@ -1,4 +1,4 @@
-//! The fields of a request, and the chat request that asks for the same.
+//! The fields of a request that only this dialect has.
 
 use memchr::memchr2;
 use serde::Deserialize;
@@ -11,18 +11,18 @@ use super::names::ToolNames;
 use super::references::References;
 use super::text::{ReasoningFields, TextFields};
 use super::tools::DeclaredFields;
-use super::{KnownHistory, RequestHead, ResponseOptions, ShownItems};
-use crate::dialects::chat::decode::PROGRESS_HEADER;
-use agent::offer::ServerOffer;
+use super::{KnownHistory, ResponseOptions, ShownItems};
+use crate::dialects::fields::extensions::ExtensionFields;
+use crate::dialects::fields::head::{PROGRESS_HEADER, RequestHead};
+use crate::dialects::fields::hosted::ToolEntry;
 use agent::options::OnLimit;
-use agent::turn::{Caller, GivenDecision};
+use agent::turn::GivenDecision;
 use protocol::openai::metadata::metadata;
 use protocol::openai::raw::{RawObject, push_entry, quoted};
 use protocol::openai::request::{RequestError, body_member, one_of};
 
-/// Members that are read here and that a chat request has in another form, or not at all.
-pub(super) const OWN: [&str; 23] = [
-    "agent",
+/// Members that are read here and that a model call has in another form, or not at all.
+const OWN: [&str; 24] = [
     "background",
     "client_metadata",
     "context_management",
@@ -31,6 +31,7 @@ pub(super) const OWN: [&str; 23] = [
     "input",
     "instructions",
     "max_output_tokens",
+    "max_tool_calls",
     "messages",
     "metadata",
     "model",
@@ -40,14 +41,14 @@ pub(super) const OWN: [&str; 23] = [
     "prompt_cache_options",
     "prompt_cache_retention",
     "reasoning",
+    "stream",
     "stream_options",
     "text",
     "tools",
     "tool_choice",
     "truncation",
 ];
-/// The messages of a chat request that needs one.
-pub(super) const NO_MESSAGE: &str = r#"[{"role":"user","content":""}]"#;
+const WHOLE: &str = "a whole number of 0 or more";
 /// Members that no response can be made with.
 const UNSUPPORTED: [&str; 3] = ["context_management", "moderation", "prompt"];
 /// Clients that fail on calls of tools that they did not declare.
@@ -63,21 +64,28 @@ const SHOWN: [(&str, Option<ShownItems>); 4] = [
 
 /// What the fields of a request come to.
 #[derive(Debug)]
-pub(super) struct ResponseFields {
-    /// The body of the chat request.
-    pub(super) chat: String,
+pub(super) struct ResponseFields<'a> {
+    pub(super) model: String,
+    /// The declared tools.
+    pub(super) entries: Vec<ToolEntry<'a>>,
+    /// The choice among them, as JSON text.
+    pub(super) choice: Option<String>,
+    /// The members of the model calls, without braces.
+    pub(super) members: String,
+    /// The answer is to be a JSON document.
+    pub(super) wants_json: bool,
+    /// JSON texts of messages.
+    pub(super) messages: Vec<String>,
     pub(super) instructions: Option<String>,
     pub(super) max_output_tokens: Option<u64>,
     pub(super) unknown_calls: Vec<String>,
     pub(super) decisions: Vec<GivenDecision>,
-    /// The input only decides about calls: the chat request has a message that stands for none.
-    pub(super) only_decides: bool,
     /// The oldest turns are left out of a prompt that is too long.
     pub(super) truncates: bool,
     pub(super) options: ResponseOptions,
 }
 
-impl ResponseFields {
+impl<'a> ResponseFields<'a> {
     /// The options of a request that names only its model.
     pub(super) fn plain(model: &str) -> Result<ResponseOptions, RequestError> {
         let empty = RawObject::default();
@@ -115,13 +123,14 @@ impl ResponseFields {
         })
     }
 
-    #[expect(clippy::too_many_lines, reason = "one step for each field")]
+    /// Reads the fields that only this dialect has.
+    ///
+    /// # Errors
+    /// When one is invalid or not supported.
     pub(super) fn read(
-        object: &RawObject<'_>,
-        offer: &ServerOffer<'_>,
-        head: RequestHead,
+        object: &RawObject<'a>,
+        head: &RequestHead,
         known: &KnownHistory,
-        caller: &mut Caller,
     ) -> Result<Self, RequestError> {
         let truncates = refuse(object)?;
         let missing = || {
@@ -130,28 +139,20 @@ impl ResponseFields {
         };
         let model: Option<String> = body_member(object, "model", "a string")?;
         let model = model.or_else(|| known.model.clone()).ok_or_else(missing)?;
-        let route = offer.route(&model)?;
         let include = Include::read(object)?;
-        let tools = DeclaredFields::read(object, offer, &route)?;
+        let tools = DeclaredFields::read(object)?;
         let text = TextFields::read(object)?;
         let reasoning = ReasoningFields::read(object)?;
         let background = body_member(object, "background", "true or false")?.unwrap_or(false);
-        // The chat request has no progress: its words are others.
-        let by_header = caller.progress_header.take();
-        let (agent, shown) = agent(object, &head, by_header.as_deref())?;
-        let is_named = caller.session_header.is_some() || object.get_some("session_id").is_some();
+        let shown = shown(object, head)?;
+        let is_named = head.session.is_some() || object.get_some("session_id").is_some();
         let in_session = is_named || known.session.is_some();
         let input = InputFields::read(object, known, in_session)?;
         refuse_unstored(object, &input.decisions)?;
         let instructions: Option<String> = body_member(object, "instructions", "a string")?;
-        let whole = "a whole number of 0 or more";
-        let max_output_tokens: Option<u64> = body_member(object, "max_output_tokens", whole)?;
-        if max_output_tokens == Some(0) {
-            let problem = "must be a whole number of 1 or more";
-            return Err(RequestError::invalid("max_output_tokens", problem));
-        }
+        let max_output_tokens = max_output_tokens(object)?;
         body_member::<RawObject<'_>>(object, "stream_options", "an object")?;
-        let top_logprobs: Option<u64> = body_member(object, "top_logprobs", whole)?;
+        let top_logprobs: Option<u64> = body_member(object, "top_logprobs", WHOLE)?;
         let logprobs = include.logprobs || top_logprobs.is_some_and(|count| count > 0);
         let conversation = References::conversation_of(object)?;
         let echo = Echo {
@@ -164,81 +165,83 @@ impl ResponseFields {
             background,
         };
         let echo = echo.write()?;
-        let mut chat = String::from("{");
-        push_entry(&mut chat, "model", &quoted(&model));
-        let list = |entries: &[String]| format!("[{}]", entries.join(","));
-        let only_decides = input.messages.is_empty();
-        let messages = match only_decides {
-            true => NO_MESSAGE.to_owned(),
-            false => list(&input.messages),
+        let stream = body_member(object, "stream", "true or false")?.unwrap_or(false);
+        let options = ResponseOptions {
+            stream,
+            background,
+            store: body_member(object, "store", "true or false")?.unwrap_or(true),
+            echo,
+            summary: reasoning.summary,
+            encrypted_reasoning: include.encrypted_reasoning,
+            logprobs,
+            web_sources: include.web_sources,
+            web_results: include.web_results,
+            code_outputs: include.code_outputs,
+            on_limit: OnLimit::default(),
+            names: tools.names,
+            notices: input.notice().into_iter().collect(),
+            origin: head.origin.clone(),
+            shown,
+            declares_web: tools.declares_web,
+            declares_code: tools.declares_code,
+            servers: tools.servers,
+            listed: Vec::new(),
+            container: tools.container,
+            positions: input.positions,
         };
-        push_entry(&mut chat, "messages", &messages);
-        if !tools.chat.is_empty() {
-            push_entry(&mut chat, "tools", &list(&tools.chat));
-        }
-        // The server may have tools of its own.
-        if let Some(choice) = &tools.choice {
-            push_entry(&mut chat, "tool_choice", choice);
-        }
         let derived = [
             ("response_format", text.response_format),
             ("verbosity", text.verbosity),
             ("reasoning_effort", reasoning.effort),
             ("logprobs", logprobs.then(|| "true".to_owned())),
-            ("agent", agent),
         ];
-        for (key, value) in &derived {
-            if let Some(value) = value {
-                push_entry(&mut chat, key, value);
-            }
-        }
-        let is_derived = |key: &str| {
-            derived
-                .iter()
-                .any(|(known, value)| *known == key && value.is_some())
-        };
-        for (key, value) in object.iter() {
-            let copied = !OWN.contains(&key) && !is_derived(key) && value.get() != "null";
-            if copied {
-                push_entry(&mut chat, key, value.get());
-            }
-        }
-        chat.push('}');
-        let stream = body_member(object, "stream", "true or false")?.unwrap_or(false);
-        let notices = tools.notices.into_iter().chain(input.notice()).collect();
         Ok(Self {
-            chat,
+            wants_json: derived[0].1.is_some(),
+            members: members(object, &derived),
+            model,
+            entries: tools.entries,
+            choice: tools.choice,
+            messages: input.messages,
             instructions,
             max_output_tokens,
             unknown_calls: input.unknown_calls,
             decisions: input.decisions,
-            only_decides,
             truncates,
-            options: ResponseOptions {
-                stream,
-                background,
-                store: body_member(object, "store", "true or false")?.unwrap_or(true),
-                echo,
-                summary: reasoning.summary,
-                encrypted_reasoning: include.encrypted_reasoning,
-                logprobs,
-                web_sources: include.web_sources,
-                web_results: include.web_results,
-                code_outputs: include.code_outputs,
-                on_limit: OnLimit::default(),
-                names: tools.names,
-                notices,
-                origin: head.origin,
-                shown,
-                declares_web: tools.declares_web,
-                declares_code: tools.declares_code,
-                servers: tools.servers,
-                listed: Vec::new(),
-                container: tools.container,
-                positions: input.positions,
-            },
+            options,
         })
     }
+}
+
+fn max_output_tokens(object: &RawObject<'_>) -> Result<Option<u64>, RequestError> {
+    match body_member(object, "max_output_tokens", WHOLE)? {
+        Some(0) => {
+            let problem = "must be a whole number of 1 or more";
+            Err(RequestError::invalid("max_output_tokens", problem))
+        }
+        most => Ok(most),
+    }
+}
+
+/// The members of the model calls: those that follow from others here, and those that go to the model server as they are.
+fn members(object: &RawObject<'_>, derived: &[(&str, Option<String>)]) -> String {
+    let mut members = String::from("{");
+    for (key, value) in derived {
+        if let Some(value) = value {
+            push_entry(&mut members, key, value);
+        }
+    }
+    let is_derived = |key: &str| {
+        let mut derived = derived.iter();
+        derived.any(|(known, value)| *known == key && value.is_some())
+    };
+    for (key, value) in object.iter() {
+        let is_own = OWN.contains(&key) || ExtensionFields::NAMES.contains(&key);
+        if !is_own && !is_derived(key) && value.get() != "null" {
+            push_entry(&mut members, key, value.get());
+        }
+    }
+    members.remove(0);
+    members
 }
 
 /// Refuses members that are not supported, so that none of them is ignored silently. Returns whether `truncation` is `auto`.
@@ -265,39 +268,31 @@ fn refuse(object: &RawObject<'_>) -> Result<bool, RequestError> {
     }
 }
 
-/// `agent` of a chat request, and which calls are shown.
-fn agent(
-    object: &RawObject<'_>,
-    head: &RequestHead,
-    progress_header: Option<&str>,
-) -> Result<(Option<String>, ShownItems), RequestError> {
+/// Which calls are shown.
+fn shown(object: &RawObject<'_>, head: &RequestHead) -> Result<ShownItems, RequestError> {
     let agent: Option<RawObject<'_>> = body_member(object, "agent", "an object")?;
-    let by_header = progress_header.map(|word| one_of(PROGRESS_HEADER, word, &SHOWN));
-    let progress = agent.as_ref().and_then(|agent| agent.get_some("progress"));
-    let by_body = progress.map(|word| {
+    let agent = agent.unwrap_or_default();
+    let by_head = head.progress.as_deref();
+    let by_head = by_head.map(|word| one_of(PROGRESS_HEADER, word, &SHOWN));
+    let by_body = agent.get_some("progress").map(|word| {
         // What is no string is none of the words.
         let word: String = serde_json::from_str(word.get()).unwrap_or_default();
         one_of("agent.progress", &word, &SHOWN)
     });
-    let asked = by_body.transpose()?.or(by_header.transpose()?);
-    let is_strict = || {
-        let mut strict = STRICT_CLIENTS.iter();
-        strict.any(|client| head.user_agent.contains(client))
-    };
-    let shown = match asked.flatten() {
-        Some(shown) => shown,
-        None if is_strict() => ShownItems::Declared,
-        None => ShownItems::All,
-    };
-    let Some(mut agent) = agent else {
-        return Ok((None, shown));
-    };
+    let asked = by_body.transpose()?.or(by_head.transpose()?);
     if agent.get_some("background").is_some() {
         let problem = "is for chat completions; send 'background'";
         return Err(RequestError::invalid("agent.background", problem));
     }
-    agent.retain(|key| key != "progress");
-    Ok((Some(agent.to_json()), shown))
+    let is_strict = || {
+        let mut strict = STRICT_CLIENTS.iter();
+        strict.any(|client| head.user_agent.contains(client))
+    };
+    Ok(match asked.flatten() {
+        Some(shown) => shown,
+        None if is_strict() => ShownItems::Declared,
+        None => ShownItems::All,
+    })
 }
 
 /// The members of a response that follow from its request.
@@ -341,10 +336,9 @@ impl Echo<'_> {
         let flag = "true or false";
         self.member::<bool>(&mut echo, "parallel_tool_calls", flag, "true")?;
         self.member::<bool>(&mut echo, "store", flag, "true")?;
-        let whole = "a whole number of 0 or more";
-        self.member::<u64>(&mut echo, "max_output_tokens", whole, "null")?;
-        self.member::<u64>(&mut echo, "max_tool_calls", whole, "null")?;
-        self.member::<u64>(&mut echo, "top_logprobs", whole, "0")?;
+        self.member::<u64>(&mut echo, "max_output_tokens", WHOLE, "null")?;
+        self.member::<u64>(&mut echo, "max_tool_calls", WHOLE, "null")?;
+        self.member::<u64>(&mut echo, "top_logprobs", WHOLE, "0")?;
         push_entry(&mut echo, "text", self.text);
         push_entry(&mut echo, "reasoning", self.reasoning);
         for (key, default) in [

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Between a namespace and the name of a function in it.
 const SEPARATOR: &str = "__";
 
 /// The tools whose name or form differs between the request and the model.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ToolNames {
     /// Names of custom tools, as the model is offered them.
     custom: HashSet<String>,

@@ -1,20 +1,23 @@
 //! Whether a request concerns the loop at all, for model servers that speak the Responses API themselves.
 
-use bytes::Bytes;
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::approvals::REQUEST_ID;
-use super::fields::{NO_MESSAGE, OWN};
 use super::names::offered;
-use super::tools::MCP;
-use crate::dialects::chat::decode::capability;
+use super::tools::forbids_live_web;
+use crate::dialects::fields::extensions::ExtensionFields;
+use crate::dialects::fields::head::RequestHead;
+use crate::dialects::fields::hosted::{EntryKind, HostedFields, ToolEntry};
 use crate::dialects::responses::encode::REASONING_MARK;
-use agent::offer::ServerOffer;
+use agent::draft::{Decoded, DraftTools, FaultScope, Faults, TurnDraft, UnofferedTools};
 use agent::turn::Capability;
 use protocol::ids::{ApprovalId, RunId};
-use protocol::openai::raw::{RawObject, push_entry, quoted};
+use protocol::openai::raw::RawObject;
 use protocol::openai::request::body_object;
+use protocol::openai::tool::{CallKind, ToolDefinition};
 
 /// Ids in a body that this server may have issued, not looked up yet.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -74,12 +77,8 @@ impl IssuedIds {
     }
 }
 
-/// The body of a chat request with the same tools and extensions; `None` if the request asks for state of this server.
-pub fn as_plain_chat(
-    object: &RawObject<'_>,
-    model: &str,
-    offer: &ServerOffer<'_>,
-) -> Option<Bytes> {
+/// The draft of a request with nothing but its tools and extensions; `None` if the request asks for state of this server.
+pub fn plain_draft(object: &RawObject<'_>, model: &str, head: &RequestHead) -> Option<Decoded> {
     let is_true = |key| {
         object
             .get_some(key)
@@ -89,52 +88,64 @@ pub fn as_plain_chat(
     if is_true("store") || is_true("background") || has("conversation") || has("max_tool_rounds") {
         return None;
     }
-    let mut tools = Vec::new();
+    let mut faults = Faults::default();
+    let mut entries = Vec::new();
     for tool in objects(object.get_some("tools")) {
-        push_tool(&tool, offer, &mut tools);
+        push_tool(&tool, &mut entries);
     }
-    let mut chat = String::from("{");
-    push_entry(&mut chat, "model", &quoted(model));
-    push_entry(&mut chat, "messages", NO_MESSAGE);
-    if !tools.is_empty() {
-        push_entry(&mut chat, "tools", &format!("[{}]", tools.join(",")));
-    }
-    let copied = object
-        .iter()
-        .filter(|(key, value)| (*key == "agent" || !OWN.contains(key)) && value.get() != "null");
-    for (key, value) in copied {
-        push_entry(&mut chat, key, value.get());
-    }
-    chat.push('}');
-    Some(chat.into())
+    let tools = HostedFields::of(object).read(entries, &mut faults);
+    let read = ExtensionFields::of(object).read(head, false);
+    let extensions = faults.note(FaultScope::Extensions, read);
+    let draft = TurnDraft {
+        model: model.to_owned(),
+        extended: head.names_session() || ExtensionFields::NAMES.into_iter().any(has),
+        options: extensions.options,
+        permissions: extensions.permissions,
+        tools: DraftTools {
+            filter: extensions.filter,
+            unoffered: UnofferedTools::Leave,
+            ..tools
+        },
+        ..TurnDraft::default()
+    };
+    Some(Decoded { draft, faults })
 }
 
-/// Adds the entries of a chat request for a tool that this server may run.
-fn push_tool(tool: &RawObject<'_>, offer: &ServerOffer<'_>, tools: &mut Vec<String>) {
+/// Adds the entries for a tool that this server may run.
+fn push_tool(tool: &RawObject<'_>, entries: &mut Vec<ToolEntry<'_>>) {
     let kind = text(tool, "type").unwrap_or_default();
+    let mut push = |kind| {
+        let param = "tools".to_owned();
+        entries.push(ToolEntry { param, kind });
+    };
     let function = |namespace: Option<&str>, name: &str| {
-        let name = quoted(&offered(namespace, name));
-        format!(r#"{{"type":"function","function":{{"name":{name}}}}}"#)
+        EntryKind::Declared(ToolDefinition {
+            name: offered(namespace, name),
+            parameters: None,
+            json: "{}".into(),
+            kind: CallKind::Function,
+        })
     };
     match kind.as_str() {
         "function" | "custom" => {
-            tools.extend(text(tool, "name").map(|name| function(None, &name)));
+            if let Some(name) = text(tool, "name") {
+                push(function(None, &name));
+            }
         }
         "namespace" => {
             let namespace = text(tool, "name");
-            let names = objects(tool.get_some("tools"));
-            let names = names.iter().filter_map(|tool| text(tool, "name"));
-            tools.extend(names.map(|name| function(namespace.as_deref(), &name)));
+            let tools = objects(tool.get_some("tools"));
+            let names = tools.iter().filter_map(|tool| text(tool, "name"));
+            names.for_each(|name| push(function(namespace.as_deref(), &name)));
         }
-        MCP if offer.connects_to_servers() => tools.push(tool.to_json()),
         _ => {
-            let capability = capability(&kind);
-            let access = tool.get_some("external_web_access");
-            let is_cached = capability == Some(Capability::Web)
-                && access.is_some_and(|access| access.get() == "false");
-            let is_offered = |capability| offer.tool_for(capability).is_some();
-            if !is_cached && capability.is_some_and(is_offered) {
-                tools.push(tool.to_json());
+            let is_web = Capability::of_type(&kind) == Some(Capability::Web);
+            if is_web && forbids_live_web(tool) {
+                return;
+            }
+            if let Ok(json) = RawValue::from_string(tool.to_json()) {
+                let json = Cow::Owned(json);
+                push(EntryKind::Hosted { kind, json });
             }
         }
     }

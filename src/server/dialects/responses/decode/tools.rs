@@ -1,33 +1,34 @@
 //! `tools` and `tool_choice`.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::input::tools_of_input;
 use super::names::{ToolNames, offered};
-use crate::dialects::chat::decode::{capability, switched_on_by};
+use crate::dialects::fields::hosted::{EntryKind, ToolEntry};
 use agent::event::Notice;
-use agent::offer::ServerOffer;
-use agent::turn::{Capability, Route};
+use agent::turn::Capability;
 use protocol::openai::raw::{RawObject, push_entry, quoted};
 use protocol::openai::request::{RequestError, body_member};
+use protocol::openai::tool::{CallKind, ToolDefinition};
 
 /// The type of MCP servers.
 pub(super) const MCP: &str = "mcp";
 
 /// What follows from `tools` and `tool_choice`.
 #[derive(Debug, Default)]
-pub(super) struct DeclaredFields {
-    /// Entries of `tools` of a chat request, as JSON texts.
-    pub(super) chat: Vec<String>,
-    /// `tool_choice` of a chat request, as JSON text.
+pub(super) struct DeclaredFields<'a> {
+    /// The tools.
+    pub(super) entries: Vec<ToolEntry<'a>>,
+    /// The choice, as a model call has it: JSON text.
     pub(super) choice: Option<String>,
     /// Entries of `tools` of a response.
     pub(super) echo: Vec<String>,
     pub(super) names: ToolNames,
-    pub(super) notices: Vec<Notice>,
     pub(super) declares_web: bool,
     pub(super) declares_code: bool,
     /// The labels of MCP servers.
@@ -36,30 +37,27 @@ pub(super) struct DeclaredFields {
     pub(super) container: Option<String>,
 }
 
-impl DeclaredFields {
-    pub(super) fn read(
-        object: &RawObject<'_>,
-        offer: &ServerOffer<'_>,
-        route: &Route,
-    ) -> Result<Self, RequestError> {
+impl<'a> DeclaredFields<'a> {
+    pub(super) fn read(object: &RawObject<'a>) -> Result<Self, RequestError> {
         let entries: Option<Vec<&RawValue>> =
             body_member(object, "tools", "an array of tool definitions")?;
         let mut fields = Self::default();
         for (index, entry) in entries.unwrap_or_default().into_iter().enumerate() {
-            let param = format!("tools[{index}]");
-            fields.entry(entry, &param, offer, route)?;
+            fields.entry(entry, format!("tools[{index}]"))?;
         }
         let of_input = tools_of_input(object)?;
         if !of_input.is_empty() {
             let echoed = fields.echo.len();
             for (param, entry) in of_input {
-                fields.entry(entry, &param, offer, route)?;
+                fields.entry(entry, param)?;
             }
             fields.echo.truncate(echoed);
             fields.keep_last();
         }
         if let Some(choice) = object.get_some("tool_choice") {
-            fields.choice = Some(chat_choice(choice, &fields.chat)?);
+            let is_declared = |entry: &ToolEntry<'_>| !matches!(entry.kind, EntryKind::LeftOut(_));
+            let declares = fields.entries.iter().any(is_declared);
+            fields.choice = Some(model_choice(choice, declares)?);
         }
         Ok(fields)
     }
@@ -67,30 +65,23 @@ impl DeclaredFields {
     /// Keeps the last of several functions with one name. Coding agents declare their tools anew with each turn.
     fn keep_last(&mut self) {
         let mut names = HashSet::new();
-        let mut is_news = |entry: &String| {
-            let entry: Value = serde_json::from_str(entry).unwrap_or_default();
-            let name = entry["function"]["name"].as_str();
-            name.is_none_or(|name| names.insert(name.to_owned()))
+        let mut is_news = |entry: &ToolEntry<'_>| match &entry.kind {
+            EntryKind::Declared(tool) => names.insert(tool.name.clone()),
+            EntryKind::Hosted { .. } | EntryKind::LeftOut(_) | EntryKind::Unusable(_) => true,
         };
-        let entries = std::mem::take(&mut self.chat).into_iter().rev();
-        self.chat = entries.filter(|entry| is_news(entry)).collect();
-        self.chat.reverse();
+        let entries = std::mem::take(&mut self.entries).into_iter().rev();
+        self.entries = entries.filter(|entry| is_news(entry)).collect();
+        self.entries.reverse();
     }
 
-    fn entry(
-        &mut self,
-        entry: &RawValue,
-        param: &str,
-        offer: &ServerOffer<'_>,
-        route: &Route,
-    ) -> Result<(), RequestError> {
-        let invalid = |problem: &str| RequestError::invalid(param, problem);
+    fn entry(&mut self, entry: &'a RawValue, param: String) -> Result<(), RequestError> {
+        let invalid = |problem: &str| RequestError::invalid(&param, problem);
         let object = RawObject::parse(entry.get()).map_err(|_| invalid("must be an object"))?;
         let kind = text(&object, "type").ok_or_else(|| invalid("has no type"))?;
         match kind.as_str() {
             "function" | "custom" => {
-                let tool = self.declared(&object, None, kind == "custom", param)?;
-                self.chat.push(tool);
+                let tool = self.declared(&object, None, kind == "custom", &param)?;
+                self.entries.push(tool);
                 self.echo.push(match kind.as_str() {
                     "function" => echoed_function(&object),
                     _ => entry.get().to_owned(),
@@ -105,95 +96,66 @@ impl DeclaredFields {
                     serde_json::from_str(tools.get()).map_err(|_| wrong())?;
                 for tool in &tools {
                     let is_custom = text(tool, "type").as_deref() == Some("custom");
-                    let tool = self.declared(tool, Some(&namespace), is_custom, param)?;
-                    self.chat.push(tool);
+                    let tool = self.declared(tool, Some(&namespace), is_custom, &param)?;
+                    self.entries.push(tool);
                 }
                 self.echo.push(entry.get().to_owned());
             }
-            _ => self.hosted(entry, &object, &kind, param, offer, route)?,
+            _ => self.hosted(entry, &object, kind, param),
         }
         Ok(())
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what an entry is checked against"
-    )]
-    fn hosted(
-        &mut self,
-        entry: &RawValue,
-        object: &RawObject<'_>,
-        kind: &str,
-        param: &str,
-        offer: &ServerOffer<'_>,
-        route: &Route,
-    ) -> Result<(), RequestError> {
-        if kind == MCP && offer.connects_to_servers() {
-            self.servers.extend(text(object, "server_label"));
-            self.chat.push(entry.get().to_owned());
-            self.echo.push(without_secrets(object));
-            return Ok(());
-        }
-        let left_out = |why: &str| Notice {
-            kind: "tool_left_out".into(),
-            message: format!("'{param}' was left out: {why}"),
-        };
-        let capability = capability(kind);
-        let is_web = capability == Some(Capability::Web);
-        let cached = object.get_some("external_web_access");
+    fn hosted(&mut self, entry: &'a RawValue, object: &RawObject<'_>, kind: String, param: String) {
         self.echo.push(without_secrets(object));
-        if is_web && cached.is_some_and(|access| access.get() == "false") {
+        let capability = Capability::of_type(&kind);
+        let is_web = capability == Some(Capability::Web);
+        if is_web && forbids_live_web(object) {
             // Some clients send it with every request.
-            let why = "the server can only search the live web, which the tool forbids";
-            self.notices.push(left_out(why));
-            return Ok(());
-        }
-        let is_offered = capability.is_some_and(|capability| offer.tool_for(capability).is_some());
-        let mut of_upstream = route.quirks.hosted_tools.iter();
-        if !is_offered && !of_upstream.any(|hosted| hosted == kind) {
-            if offer.settings().ignore_tools.matches(kind) {
-                let why = format!("this server does not offer the type '{kind}'");
-                self.notices.push(left_out(&why));
-                return Ok(());
-            }
-            let flag =
-                switched_on_by(kind).map(|flag| format!("start the server with {flag}, or "));
-            let message = format!(
-                "'{param}' has the type '{kind}', which this server does not offer; leave it out, or {}set \
-                 `ignore_tools = [\"{kind}\"]` in the server's settings",
-                flag.unwrap_or_default()
-            );
-            return Err(RequestError {
-                code: Some("unsupported_tool"),
-                ..RequestError::field(param, message)
+            let kind = EntryKind::LeftOut(Notice {
+                kind: "tool_left_out".into(),
+                message: format!(
+                    "'{param}' was left out: the server can only search the live web, which the tool forbids"
+                ),
             });
+            self.entries.push(ToolEntry { param, kind });
+            return;
+        }
+        if kind == MCP {
+            self.servers.extend(text(object, "server_label"));
         }
         self.declares_web |= is_web;
         let is_code = capability == Some(Capability::Code);
         self.declares_code |= is_code;
         let container = text(object, "container").filter(|_| is_code);
-        self.chat.push(match container {
+        let json = match container {
             // It is looked up before.
-            Some(_) => format!("{{{}}}", object.members_without(&["container"])),
-            None => entry.get().to_owned(),
-        });
+            Some(_) => object.members_without(&["container"]),
+            None => String::new(),
+        };
+        let json = match RawValue::from_string(format!("{{{json}}}")) {
+            Ok(json) if container.is_some() => Cow::Owned(json),
+            Ok(_) | Err(_) => Cow::Borrowed(entry),
+        };
+        let kind = EntryKind::Hosted { kind, json };
+        self.entries.push(ToolEntry { param, kind });
         self.container = self.container.take().or(container);
-        Ok(())
     }
 
-    /// The entry of a chat request for a function or a custom tool.
+    /// A function or a custom tool, as the model is offered it.
     fn declared(
         &mut self,
         object: &RawObject<'_>,
         namespace: Option<&str>,
         is_custom: bool,
         param: &str,
-    ) -> Result<String, RequestError> {
+    ) -> Result<ToolEntry<'a>, RequestError> {
         let name = text(object, "name").filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| RequestError::invalid(param, "has no name"))?;
         let name = self.names.add(namespace, &name, is_custom);
         let mut function = String::from("{");
         push_entry(&mut function, "name", &quoted(&name));
+        let mut parameters: Option<Arc<str>> = None;
         if is_custom {
             member(object, "description", &['"'], "a text", param)?;
             member(object, "format", &['{'], "an object", param)?;
@@ -203,6 +165,7 @@ impl DeclaredFields {
                 &quoted(&custom_description(object)),
             );
             push_entry(&mut function, "parameters", CUSTOM_PARAMETERS);
+            parameters = Some(CUSTOM_PARAMETERS.into());
         } else {
             for (key, starts, shape) in [
                 ("description", &['"'][..], "a text"),
@@ -213,10 +176,22 @@ impl DeclaredFields {
                     continue;
                 };
                 push_entry(&mut function, key, value.get());
+                if key == "parameters" {
+                    parameters = Some(value.get().into());
+                }
             }
         }
         function.push('}');
-        Ok(format!(r#"{{"type":"function","function":{function}}}"#))
+        let definition = ToolDefinition {
+            name,
+            parameters,
+            json: format!(r#"{{"type":"function","function":{function}}}"#).into(),
+            kind: CallKind::Function,
+        };
+        Ok(ToolEntry {
+            param: param.to_owned(),
+            kind: EntryKind::Declared(definition),
+        })
     }
 }
 
@@ -280,8 +255,14 @@ fn echoed_function(object: &RawObject<'_>) -> String {
     json
 }
 
-/// `tool_choice` of a chat request.
-fn chat_choice(choice: &RawValue, tools: &[String]) -> Result<String, RequestError> {
+/// Whether a web search is not to search the live web.
+pub(super) fn forbids_live_web(tool: &RawObject<'_>) -> bool {
+    let access = tool.get_some("external_web_access");
+    access.is_some_and(|access| access.get() == "false")
+}
+
+/// The choice, as a model call has it. `declares` says whether the request declares tools.
+fn model_choice(choice: &RawValue, declares: bool) -> Result<String, RequestError> {
     let value: Value = serde_json::from_str(choice.get()).unwrap_or_default();
     // Some clients write a word as the type of an object.
     match value.as_str().or_else(|| value["type"].as_str()) {
@@ -293,7 +274,7 @@ fn chat_choice(choice: &RawValue, tools: &[String]) -> Result<String, RequestErr
         let shape = "must be \"none\", \"auto\", \"required\" or an object with a type";
         return Err(RequestError::invalid("tool_choice", shape));
     };
-    if matches!(kind, "function" | "custom" | "tool") && tools.is_empty() {
+    if matches!(kind, "function" | "custom" | "tool") && !declares {
         let problem = "names a tool, but the request declares none; add it to 'tools'";
         return Err(RequestError::invalid("tool_choice", problem));
     }
@@ -337,7 +318,7 @@ fn named_choice(choice: &Value) -> Result<Value, RequestError> {
                 None => json!({"type": kind, "server_label": label}),
             })
         }
-        _ if capability(kind).is_some() => Ok(json!({"type": kind})),
+        _ if Capability::of_type(kind).is_some() => Ok(json!({"type": kind})),
         _ => {
             let problem = format!("has the type '{kind}', which is not known");
             Err(RequestError::invalid("tool_choice", &problem))
@@ -355,11 +336,11 @@ mod tests {
 
     fn choice(json: &str) -> String {
         let raw: Box<RawValue> = serde_json::from_str(json).unwrap();
-        chat_choice(&raw, &["a tool".to_owned()]).unwrap()
+        model_choice(&raw, true).unwrap()
     }
 
     #[test]
-    fn a_choice_is_nested_for_chat() {
+    fn a_choice_is_nested_for_the_model() {
         for word in ["\"required\"", "\"any\""] {
             assert_eq!(choice(word), "\"required\"");
             assert_eq!(choice(&format!(r#"{{"type":{word}}}"#)), "\"required\"");

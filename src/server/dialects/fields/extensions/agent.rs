@@ -2,21 +2,19 @@
 
 mod permissions;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::super::body::Field;
-use super::ProgressMode;
+use super::super::field::Field;
 use agent::options::{CitationStyle, OnDisconnect, OnLimit, TextMode, ToolExecution, TurnLimits};
-use agent::settings::{ImageStyle, Settings};
-use agent::turn::{RuleSet, SessionMode};
+use agent::settings::ImageStyle;
+use agent::turn::{RuleEntry, SessionMode};
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::{RequestError, listed, one_of};
 
 /// Keys inside `agent`.
-pub(in crate::dialects::chat::decode) const AGENT_FIELDS: [&str; 14] = [
+pub(in crate::dialects) const AGENT_FIELDS: [&str; 14] = [
     "tools",
     "permissions",
     "client_tools",
@@ -35,7 +33,7 @@ pub(in crate::dialects::chat::decode) const AGENT_FIELDS: [&str; 14] = [
 /// Values of `agent.repeat_threshold`.
 const THRESHOLDS: &str = "0 (off) or a whole number from 2 to 8";
 /// Keys inside `agent.limits`.
-pub(in crate::dialects::chat::decode) const LIMIT_FIELDS: [&str; 4] = [
+pub(in crate::dialects) const LIMIT_FIELDS: [&str; 4] = [
     "max_tool_calls",
     "max_seconds",
     "max_total_tokens",
@@ -43,88 +41,61 @@ pub(in crate::dialects::chat::decode) const LIMIT_FIELDS: [&str; 4] = [
 ];
 
 /// The words of `agent.on_disconnect`.
-pub(in crate::dialects::chat::decode) const ON_DISCONNECT: [(&str, OnDisconnect); 2] = [
+pub(in crate::dialects) const ON_DISCONNECT: [(&str, OnDisconnect); 2] = [
     ("cancel", OnDisconnect::Cancel),
     ("finish", OnDisconnect::Finish),
 ];
 /// The words of `agent.on_limit`.
-pub(in crate::dialects::chat::decode) const ON_LIMIT: [(&str, OnLimit); 3] = [
+pub(in crate::dialects) const ON_LIMIT: [(&str, OnLimit); 3] = [
     ("final_answer", OnLimit::FinalAnswer),
     ("stop", OnLimit::Stop),
     ("error", OnLimit::Error),
 ];
 /// The words of `agent.session_mode`.
-pub(in crate::dialects::chat::decode) const SESSION_MODE: [(&str, SessionMode); 3] = [
+pub(in crate::dialects) const SESSION_MODE: [(&str, SessionMode); 3] = [
     ("auto", SessionMode::Auto),
     ("append", SessionMode::Append),
     ("replay", SessionMode::Replay),
 ];
 /// The words of `agent.tool_execution`.
-pub(in crate::dialects::chat::decode) const TOOL_EXECUTION: [(&str, ToolExecution); 2] = [
+pub(in crate::dialects) const TOOL_EXECUTION: [(&str, ToolExecution); 2] = [
     ("parallel", ToolExecution::Parallel),
     ("sequential", ToolExecution::Sequential),
 ];
 /// The words of `agent.text`.
-pub(in crate::dialects::chat::decode) const TEXT: [(&str, TextMode); 2] =
+pub(in crate::dialects) const TEXT: [(&str, TextMode); 2] =
     [("all", TextMode::All), ("final", TextMode::Final)];
 /// The words of `agent.citations`.
-pub(in crate::dialects::chat::decode) const CITATIONS: [(&str, CitationStyle); 2] = [
+pub(in crate::dialects) const CITATIONS: [(&str, CitationStyle); 2] = [
     ("marks", CitationStyle::Marks),
     ("links", CitationStyle::Links),
 ];
 /// The words of `agent.images`.
-pub(in crate::dialects::chat::decode) const IMAGES: [(&str, ImageStyle); 2] =
+pub(in crate::dialects) const IMAGES: [(&str, ImageStyle); 2] =
     [("none", ImageStyle::None), ("inline", ImageStyle::Inline)];
-/// The words of `agent.progress`.
-pub(in crate::dialects::chat::decode) const PROGRESS: [(&str, ProgressMode); 4] = [
-    ("auto", ProgressMode::Auto),
-    ("named", ProgressMode::Named),
-    ("chunk", ProgressMode::Chunk),
-    ("none", ProgressMode::None),
-];
-
 /// The checked members of `agent`.
 #[derive(Debug, Default)]
 pub(super) struct AgentFields {
     pub(super) allow: Option<Vec<String>>,
     pub(super) deny: Option<Vec<String>>,
     pub(super) client_tools: Option<Vec<String>>,
-    pub(super) permissions: Arc<RuleSet>,
+    pub(super) permissions: Vec<RuleEntry>,
     pub(super) on_disconnect: OnDisconnect,
     pub(super) background: bool,
     pub(super) on_limit: OnLimit,
     pub(super) limits: TurnLimits,
     pub(super) session_mode: SessionMode,
     pub(super) tool_execution: ToolExecution,
-    repeat_threshold: Option<u32>,
+    pub(super) repeat_threshold: Option<u32>,
     /// `None`: as the form of the answer says.
     pub(super) text: Option<TextMode>,
     /// `None`: as the server's settings say.
     pub(super) citations: Option<CitationStyle>,
     pub(super) images: Option<ImageStyle>,
-    /// `None`: as a header says.
-    pub(super) progress: Option<ProgressMode>,
+    pub(super) progress: Option<String>,
 }
 
 impl AgentFields {
-    /// The threshold of the repeat guard. A looser one than the server's counts only if the server allows that.
-    pub(super) fn repeat_threshold(&self, settings: &Settings) -> Result<u32, RequestError> {
-        let server = settings.repeat_threshold;
-        let asked = match self.repeat_threshold {
-            None => return Ok(server),
-            Some(asked @ (0 | 2..=8)) => asked,
-            Some(_) => {
-                let problem = format!("must be {THRESHOLDS}");
-                return Err(RequestError::invalid("agent.repeat_threshold", &problem));
-            }
-        };
-        let is_looser = server != 0 && (asked == 0 || asked > server);
-        Ok(match is_looser && !settings.repeat_override {
-            true => server,
-            false => asked,
-        })
-    }
-
     pub(super) fn read(field: Field<'_>) -> Result<Self, RequestError> {
         let Some(agent) = field.raw() else {
             return Ok(Self::default());
@@ -143,12 +114,27 @@ impl AgentFields {
             session_mode: word(&agent, "agent.session_mode", &SESSION_MODE)?.unwrap_or_default(),
             tool_execution: word(&agent, "agent.tool_execution", &TOOL_EXECUTION)?
                 .unwrap_or_default(),
-            repeat_threshold: member(&agent, "agent.repeat_threshold", THRESHOLDS)?,
+            repeat_threshold: repeat_threshold(&agent)?,
             text: word(&agent, "agent.text", &TEXT)?,
             citations: word(&agent, "agent.citations", &CITATIONS)?,
             images: word(&agent, "agent.images", &IMAGES)?,
-            progress: word(&agent, "agent.progress", &PROGRESS)?,
+            // What is no string is none of the words.
+            progress: agent
+                .get_some("progress")
+                .map(|word| serde_json::from_str(word.get()).unwrap_or_default()),
         })
+    }
+}
+
+fn repeat_threshold(agent: &RawObject<'_>) -> Result<Option<u32>, RequestError> {
+    let param = "agent.repeat_threshold";
+    match member(agent, param, THRESHOLDS)? {
+        None => Ok(None),
+        Some(asked @ (0 | 2..=8)) => Ok(Some(asked)),
+        Some(_) => Err(RequestError::invalid(
+            param,
+            &format!("must be {THRESHOLDS}"),
+        )),
     }
 }
 

@@ -6,20 +6,17 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::extensions::Extensions;
+use super::ToolEntry;
 use super::object::RequestObject;
-use super::require_approval::{REQUIRE_APPROVAL, RequiredApproval, level};
-use super::tools::ToolEntry;
-use super::{ChatTurn, PartialRequest};
-use agent::offer::{ServerOffer, unavailable};
-use agent::turn::McpServerRequest;
+use super::require_approval::{REQUIRE_APPROVAL, required_approval};
+use agent::draft::ServerDraft;
 use protocol::openai::request::RequestError;
 
 /// The type of such entries.
-pub(super) const MCP: &str = "mcp";
+pub(in crate::dialects) const MCP: &str = "mcp";
 
 /// The members of such an entry.
-pub(super) const MEMBERS: [&str; 8] = [
+pub(in crate::dialects) const MEMBERS: [&str; 8] = [
     "type",
     "server_label",
     "server_url",
@@ -32,10 +29,10 @@ pub(super) const MEMBERS: [&str; 8] = [
 
 /// Most servers of one request. With more the request is a 400.
 /// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
-pub(super) const MAX_SERVERS: usize = 8;
+pub(in crate::dialects) const MAX_SERVERS: usize = 8;
 /// Longest label, in bytes: it leaves room for the name of a tool. A longer one is a 400.
 /// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
-pub(super) const MAX_LABEL_BYTES: usize = 40;
+pub(in crate::dialects) const MAX_LABEL_BYTES: usize = 40;
 /// Longest description of a server, in bytes. A longer one is a 400.
 /// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
 const MAX_DESCRIPTION_BYTES: usize = 2048;
@@ -45,7 +42,7 @@ const MAX_DESCRIPTION_BYTES: usize = 2048;
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 /// Most names of tools in a filter. With more the request is a 400.
 /// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
-pub(super) const MAX_TOOLS: usize = 256;
+pub(in crate::dialects) const MAX_TOOLS: usize = 256;
 /// Headers that belong to the transport. Those that begin with `mcp-` do too.
 const TRANSPORT_HEADERS: [&str; 14] = [
     "accept",
@@ -64,48 +61,23 @@ const TRANSPORT_HEADERS: [&str; 14] = [
     "upgrade",
 ];
 
-/// A request that declares MCP servers.
-#[derive(Debug)]
-pub struct DeclaringServers<'a> {
-    request: PartialRequest<'a>,
-    extensions: Extensions,
-    servers: Vec<DeclaredServer>,
-}
-
-/// A server that a request declares.
-#[derive(Debug)]
-pub(super) struct DeclaredServer {
-    server: McpServerRequest,
-    required: RequiredApproval,
-}
-
-/// Reads the servers, where the server connects to such at all.
+/// Reads the servers.
 ///
 /// # Errors
-/// When an entry is invalid, or its server may not be connected to.
-pub(super) fn read(
-    entries: &[ToolEntry<'_>],
-    offer: &ServerOffer<'_>,
-) -> Result<Vec<DeclaredServer>, RequestError> {
-    let mut servers: Vec<DeclaredServer> = Vec::new();
-    if !offer.connects_to_servers() {
-        return Ok(servers);
-    }
-    for (index, entry) in entries.iter().enumerate() {
-        let ToolEntry::Hosted { kind, json } = entry else {
+/// When an entry is invalid.
+pub(super) fn read(entries: &[ToolEntry<'_>]) -> Result<Vec<ServerDraft>, RequestError> {
+    let mut servers: Vec<ServerDraft> = Vec::new();
+    for entry in entries {
+        let Some((MCP, json)) = entry.hosted() else {
             continue;
         };
-        if kind != MCP {
-            continue;
-        }
-        let path = format!("tools[{index}]");
+        let path = &entry.param;
         if servers.len() >= MAX_SERVERS {
             let problem = format!("is one MCP server too many; a request can have {MAX_SERVERS}");
-            return Err(RequestError::invalid(&path, &problem));
+            return Err(RequestError::invalid(path, &problem));
         }
-        let declared = ServerEntry::read(json, &path)?.server(offer)?;
-        let label = &declared.server.label;
-        if servers.iter().any(|other| other.server.label == *label) {
+        let declared = ServerEntry::read(json, path)?.server()?;
+        if servers.iter().any(|other| other.label == declared.label) {
             let problem = "is the label of another server of this request; write another one";
             return Err(RequestError::invalid(
                 &format!("{path}.server_label"),
@@ -115,46 +87,6 @@ pub(super) fn read(
         servers.push(declared);
     }
     Ok(servers)
-}
-
-impl<'a> DeclaringServers<'a> {
-    pub(super) fn new(
-        request: PartialRequest<'a>,
-        extensions: Extensions,
-        servers: Vec<DeclaredServer>,
-    ) -> Self {
-        Self {
-            request,
-            extensions,
-            servers,
-        }
-    }
-
-    /// Connects to the servers, and turns the request into a turn. A server that cannot be used is left out, and the
-    /// client is told. The calls that the request wants approved become rules of its level.
-    ///
-    /// # Errors
-    /// When a field that loopwright acts on is wrong, or a declared tool has the name of a server's.
-    pub async fn into_turn(self) -> Result<Box<ChatTurn>, RequestError> {
-        let (mut request, mut extensions) = (self.request, self.extensions);
-        let servers = self.servers.into_iter();
-        let (servers, required): (Vec<_>, Vec<_>) = servers
-            .map(|declared| (declared.server, declared.required))
-            .unzip();
-        let mut connected = Vec::new();
-        if extensions.options.max_tool_rounds > 0 {
-            let owner = &request.caller.owner;
-            connected = request.offer.connect(owner, servers).await;
-            request.notices = connected.iter().filter_map(unavailable).collect();
-        }
-        let tools = request.tool_set(&extensions)?;
-        if let Some(level) = level(&connected, &required, &tools) {
-            extensions.permissions.push(level);
-        }
-        let mut decoded = request.turn(extensions, tools)?;
-        decoded.servers = connected;
-        Ok(decoded)
-    }
 }
 
 /// The tools of a server that a request allows.
@@ -199,16 +131,14 @@ impl<'a> ServerEntry<'a> {
         Ok(Self(object))
     }
 
-    fn server(self, offer: &ServerOffer<'_>) -> Result<DeclaredServer, RequestError> {
-        let label = self.label(offer)?;
-        let required = RequiredApproval::read(&self.0)?;
+    fn server(self) -> Result<ServerDraft, RequestError> {
+        let label = self.label()?;
+        let required = required_approval(&self.0)?;
         let url: Option<String> = self.0.member("server_url", "must be a string")?;
         let url = url.ok_or_else(|| {
             self.0
                 .invalid("server_url", "is missing; write the URL of the MCP server")
         })?;
-        let url = offer.server_url(&url);
-        let url = url.map_err(|problem| self.0.invalid("server_url", &problem))?;
         let description: Option<String> =
             self.0.member("server_description", "must be a string")?;
         if description
@@ -220,34 +150,28 @@ impl<'a> ServerEntry<'a> {
         }
         let headers = self.headers()?;
         let allowed = self.allowed_tools()?;
-        let server = McpServerRequest {
+        Ok(ServerDraft {
+            param: self.0.path.to_owned(),
             label,
             url,
             headers,
             allowed_tools: allowed.tool_names,
             allowed_read_only: allowed.read_only,
             description,
-        };
-        Ok(DeclaredServer { server, required })
+            required,
+        })
     }
 
-    fn label(&self, offer: &ServerOffer<'_>) -> Result<String, RequestError> {
+    fn label(&self) -> Result<String, RequestError> {
         let shape = format!(
             "must be a string of 1 to {MAX_LABEL_BYTES} characters of A-Z, a-z, 0-9, _ and -"
         );
         let label: Option<String> = self.0.member("server_label", &shape)?;
         let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        let label = label
+        label
             .filter(|label| (1..=MAX_LABEL_BYTES).contains(&label.len()))
             .filter(|label| label.bytes().all(is_legal))
-            .ok_or_else(|| self.0.invalid("server_label", &shape))?;
-        match offer.has_server(&label) {
-            true => {
-                let problem = "is the name of an MCP server of this server, whose tools are offered anyway; write another label, or leave the entry out";
-                Err(self.0.invalid("server_label", problem))
-            }
-            false => Ok(label),
-        }
+            .ok_or_else(|| self.0.invalid("server_label", &shape))
     }
 
     fn headers(&self) -> Result<HeaderMap, RequestError> {

@@ -6,19 +6,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use url::Host;
 
-use super::body::Field;
+use super::super::field::Field;
+use super::ToolEntry;
 use super::object::RequestObject;
-use super::tools::ToolEntry;
-use agent::turn::{ContextSize, DomainFilter, Location, WebOptions};
+use agent::turn::{Capability, ContextSize, DomainFilter, Location, WebOptions};
 use protocol::openai::request::RequestError;
 
 /// The field that requests web search.
-pub(super) const OPTIONS: &str = "web_search_options";
-/// OpenAI's hosted tool types for web search; they may be followed by a date, as in `web_search_2025_08_26`.
-const HOSTED: [&str; 2] = ["web_search_preview", "web_search"];
+pub(in crate::dialects) const OPTIONS: &str = "web_search_options";
 /// Most entries of a list of domains or of ids of files. A longer list is a 400.
-/// Tried by `decode::web::errors_name_the_invalid_field`.
-pub(super) const MAX_LIST: usize = 100;
+/// Tried by `hosted::web::errors_name_the_invalid_field`.
+pub(in crate::dialects) const MAX_LIST: usize = 100;
 /// Longest string of a location, in bytes. A longer one is a 400.
 const MAX_LOCATION_BYTES: usize = 128;
 /// Longest description of a tool, in bytes. A longer one is a 400.
@@ -35,31 +33,14 @@ pub(super) fn read(
     if let Some(options) = options.raw() {
         return read_options(options, OPTIONS).map(Some);
     }
-    let hosted = entries
+    let is_search = |kind| Capability::of_type(kind) == Some(Capability::Web);
+    let mut hosted = entries
         .iter()
-        .enumerate()
-        .find_map(|(index, entry)| match entry {
-            ToolEntry::Hosted { kind, json } if is_web_search(kind) => Some((index, *json)),
-            ToolEntry::Hosted { .. } | ToolEntry::Declared(_) | ToolEntry::Unusable(_) => None,
-        });
-    match hosted {
-        Some((index, entry)) => read_options(entry, &format!("tools[{index}]")).map(Some),
+        .filter_map(|entry| Some((entry, entry.hosted()?)));
+    match hosted.find(|(_, (kind, _))| is_search(kind)) {
+        Some((entry, (_, json))) => read_options(json, &entry.param).map(Some),
         None => Ok(None),
     }
-}
-
-/// Whether a type of `tools[]` or `tool_choice` is a hosted web search.
-pub(super) fn is_web_search(kind: &str) -> bool {
-    let dated = |rest: &str| {
-        rest.is_empty()
-            || (rest.starts_with('_')
-                && rest
-                    .bytes()
-                    .all(|byte| byte.is_ascii_digit() || byte == b'_'))
-    };
-    HOSTED
-        .iter()
-        .any(|hosted| kind.strip_prefix(hosted).is_some_and(dated))
 }
 
 fn read_options(value: &RawValue, path: &str) -> Result<WebOptions, RequestError> {
@@ -191,16 +172,13 @@ fn domain(entry: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::body::ChatFields;
-    use super::super::tools::entries;
+    use super::super::tests::read_tools;
     use super::*;
-    use protocol::openai::raw::RawObject;
+    use agent::draft::FaultScope;
 
     fn read(json: &str) -> Result<Option<WebOptions>, RequestError> {
-        let object = RawObject::parse(json).unwrap();
-        let fields = ChatFields::sort(&object).tools;
-        let entries = entries(fields.tools).unwrap();
-        super::read(fields.web_search_options, &entries)
+        let (tools, faults) = read_tools(json);
+        faults.check(FaultScope::Web).map(|()| tools.web)
     }
 
     #[test]

@@ -1,11 +1,9 @@
-//! `agent.permissions`: the rules of a request.
-
-use std::sync::Arc;
+//! `agent.permissions`: the rules of a request, which are compiled when it is admitted.
 
 use serde_json::value::RawValue;
 
 use super::{member, object};
-use agent::turn::{RuleEntry, RuleError, RuleSet, compiled};
+use agent::turn::RuleEntry;
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::RequestError;
 
@@ -24,10 +22,10 @@ const MAX_BYTES: usize = 64 * 1024;
 /// Reads the rules of a request.
 ///
 /// # Errors
-/// When a rule cannot be used; the path of the member is in the error.
-pub(super) fn read(agent: &RawObject<'_>) -> Result<Arc<RuleSet>, RequestError> {
+/// When a rule cannot be read; the path of the member is in the error.
+pub(super) fn read(agent: &RawObject<'_>) -> Result<Vec<RuleEntry>, RequestError> {
     let Some(entries) = member::<Vec<&RawValue>>(agent, PARAM, "a list of rules")? else {
-        return Ok(Arc::default());
+        return Ok(Vec::new());
     };
     let bytes: usize = entries.iter().map(|entry| entry.get().len()).sum();
     if bytes > MAX_BYTES {
@@ -50,14 +48,7 @@ pub(super) fn read(agent: &RawObject<'_>) -> Result<Arc<RuleSet>, RequestError> 
             format!("has rules with more than {MAX_PATTERNS} patterns together; send fewer");
         return Err(RequestError::invalid(PARAM, &problem));
     }
-    compiled(entries).map_err(|error| {
-        let RuleError {
-            index,
-            field,
-            problem,
-        } = error;
-        RequestError::invalid(&format!("{PARAM}[{index}].{field}"), &problem)
-    })
+    Ok(entries)
 }
 
 fn rule(path: &str, json: &str) -> Result<RuleEntry, RequestError> {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::body::Field;
-use super::mcp::MCP;
-use agent::turn::ToolSet;
+use super::super::turn::ToolSet;
 use protocol::openai::request::RequestError;
 
+/// The type of MCP servers.
+pub(super) const MCP: &str = "mcp";
 /// The members under which a choice may name its tool, besides `name` itself.
 const NAME_MEMBERS: [&str; 3] = ["function", "custom", "tool"];
 
@@ -66,10 +66,11 @@ impl ChoiceKind {
 }
 
 impl ToolChoice {
-    pub(super) fn read(field: Field<'_>) -> Self {
-        Self(field.raw().map(|raw| Choice {
-            text: raw.get().into(),
-            value: serde_json::from_str(raw.get()).unwrap_or_default(),
+    /// Reads its JSON text.
+    pub(super) fn read(choice: Option<&str>) -> Self {
+        Self(choice.map(|text| Choice {
+            text: text.into(),
+            value: serde_json::from_str(text).unwrap_or_default(),
             forces_server: false,
         }))
     }
@@ -320,8 +321,6 @@ fn later_choice(text: &Arc<str>, mut choice: Value) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::openai::raw::RawObject;
-
     /// Choices of the tool `f`.
     const NAMED: [&str; 6] = [
         r#"{"type":"function","function":{"name":"f"}}"#,
@@ -333,9 +332,7 @@ mod tests {
     ];
 
     fn choice(json: &str) -> ToolChoice {
-        let body = format!(r#"{{"tool_choice":{json}}}"#);
-        let object = RawObject::parse(&body).unwrap();
-        ToolChoice::read(Field::of(&object, "tool_choice"))
+        ToolChoice::read(Some(json).filter(|json| *json != "null"))
     }
 
     #[test]

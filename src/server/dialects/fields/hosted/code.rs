@@ -3,97 +3,55 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::body::Field;
-use super::tools::ToolEntry;
+use super::super::field::Field;
+use super::ToolEntry;
 use super::web::MAX_LIST;
-use agent::turn::{Availability, CodeOptions, NamedFile, WantedFile};
+use agent::draft::{CodeDraft, FaultScope, Faults};
+use agent::turn::{CODE_INTERPRETER, NamedFile, WantedFile};
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::RequestError;
 
-/// OpenAI's hosted tool type for code execution.
-pub(super) const CODE_INTERPRETER: &str = "code_interpreter";
 /// Most entries of `files`, the output files that a request asks for. A longer list is a 400.
-/// Tried by `decode::code::errors_name_the_invalid_field`.
-pub(super) const MAX_WANTED: usize = 20;
+/// Tried by `hosted::code::errors_name_the_invalid_field`.
+pub(in crate::dialects) const MAX_WANTED: usize = 20;
 /// Longest name of an output file, in bytes. A longer one is a 400.
-pub(super) const MAX_NAME_BYTES: usize = 255;
+pub(in crate::dialects) const MAX_NAME_BYTES: usize = 255;
 /// Longest format or description of an output file, in bytes; these texts are part of every model call. A longer one is
 /// a 400.
-/// Tried by `decode::code::errors_name_the_invalid_field`.
-pub(super) const MAX_TEXT_BYTES: usize = 1024;
+/// Tried by `hosted::code::errors_name_the_invalid_field`.
+pub(in crate::dialects) const MAX_TEXT_BYTES: usize = 1024;
 
-/// What a request says of code execution.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum CodeRequest {
-    /// Nothing.
-    Unsaid,
-    /// It does not want it.
-    Declined,
-    /// It asks for it, with the ids of stored files for the working directory.
-    Asked(CodeOptions, Vec<NamedFile>),
-}
-
-/// Reads the request for code execution.
-///
-/// # Errors
-/// When code execution is requested but switched off, or a field is invalid.
+/// Reads what a request says of code execution.
 pub(super) fn read(
     enable: Field<'_>,
     files: Field<'_>,
     entries: &[ToolEntry<'_>],
-    availability: Availability,
-) -> Result<CodeRequest, RequestError> {
-    let available = availability != Availability::Off;
-    let enable = enable.read::<bool>("true or false")?;
-    let enabled = enable == Some(true);
-    if enabled && !available {
-        let message = "'enable_code_execution' asks for code execution, which is switched off on this server; leave the field out, or start \
-             the server with --enable-code-execution";
-        return Err(RequestError::field("enable_code_execution", message));
-    }
-    let mut requested = enabled;
-    let mut named = Vec::new();
-    // If switched off here, the upstream may still run the hosted tool; `DeclaredTools::check` decides that.
-    if available {
-        for (index, entry) in entries.iter().enumerate() {
-            if let ToolEntry::Hosted { kind, json } = entry
-                && kind == CODE_INTERPRETER
-            {
-                requested = true;
-                read_container(json, &format!("tools[{index}]"), &mut named)?;
-            }
+    faults: &mut Faults,
+) -> CodeDraft {
+    let enable = enable.read::<bool>("true or false");
+    let mut code = CodeDraft {
+        enable: faults.note(FaultScope::Request, enable),
+        ..CodeDraft::default()
+    };
+    for entry in entries {
+        if let Some((CODE_INTERPRETER, json)) = entry.hosted() {
+            code.declared = true;
+            let named = read_container(json, &entry.param);
+            code.files.extend(faults.note(FaultScope::Code, named));
         }
     }
-    let wanted = read_output_files(files)?;
-    requested |= wanted.is_some() && enable.is_none() && availability == Availability::Always;
-    if wanted.is_some() && !requested {
-        let remedy = match available {
-            true => "; send \"enable_code_execution\": true with it",
-            false => ", which is switched off on this server; leave the field out",
-        };
-        let message = format!("'files' needs code execution{remedy}");
-        return Err(RequestError::field("files", message));
-    }
-    let wanted = wanted.unwrap_or_default();
-    Ok(match (requested, enable) {
-        (true, _) => CodeRequest::Asked(CodeOptions { wanted }, named),
-        (false, Some(false)) => CodeRequest::Declined,
-        (false, _) => CodeRequest::Unsaid,
-    })
+    code.wanted = faults.note(FaultScope::Files, read_output_files(files));
+    code
 }
 
 /// Reads the file ids of `container`, which is a member of the `code_interpreter` entry or of an object in it that is
 /// named after the type.
-fn read_container(
-    entry: &RawValue,
-    param: &str,
-    files: &mut Vec<NamedFile>,
-) -> Result<(), RequestError> {
+fn read_container(entry: &RawValue, param: &str) -> Result<Vec<NamedFile>, RequestError> {
     let param = format!("{param}.container");
     let wrong = |problem: &str| RequestError::invalid(&param, problem);
     let shape = r#"must be an object such as {"type": "auto", "file_ids": []}"#;
     let Ok(outer) = RawObject::parse(entry.get()) else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let inner = outer
         .get_some(CODE_INTERPRETER)
@@ -101,7 +59,9 @@ fn read_container(
     let found = outer
         .get_some("container")
         .or_else(|| inner.as_ref()?.get_some("container"));
-    let Some(found) = found else { return Ok(()) };
+    let Some(found) = found else {
+        return Ok(Vec::new());
+    };
     if found.get().starts_with('"') {
         return Err(wrong(
             "is the id of a container, but this server has no containers: every session has its own interpreter; send \
@@ -118,7 +78,7 @@ fn read_container(
         return Err(wrong(shape));
     }
     let Some(list) = object.get_some("file_ids") else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let ids: Vec<String> = serde_json::from_str(list.get())
         .ok()
@@ -128,11 +88,11 @@ fn read_container(
             RequestError::invalid(&format!("{param}.file_ids"), &problem)
         })?;
     let named = ids.into_iter().enumerate();
-    files.extend(named.map(|(index, id)| NamedFile {
+    let named = named.map(|(index, id)| NamedFile {
         param: format!("{param}.file_ids[{index}]"),
         id,
-    }));
-    Ok(())
+    });
+    Ok(named.collect())
 }
 
 /// An entry of `files`.
@@ -206,61 +166,38 @@ fn is_plain_path(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    use super::super::body::ChatFields;
-    use super::super::tools::entries;
+    use super::super::tests::read_tools;
 
-    fn read_with(json: &str, availability: Availability) -> Result<CodeRequest, RequestError> {
-        let object = RawObject::parse(json).unwrap();
-        let fields = ChatFields::sort(&object).tools;
-        let entries = entries(fields.tools).unwrap();
-        read(
-            fields.enable_code_execution,
-            fields.files,
-            &entries,
-            availability,
-        )
-    }
-
-    fn parse(
-        json: &str,
-        available: bool,
-    ) -> Result<Option<(CodeOptions, Vec<NamedFile>)>, RequestError> {
-        let availability = match available {
-            true => Availability::OnRequest,
-            false => Availability::Off,
-        };
-        Ok(match read_with(json, availability)? {
-            CodeRequest::Asked(ask, files) => Some((ask, files)),
-            CodeRequest::Unsaid | CodeRequest::Declined => None,
-        })
+    fn parse(json: &str) -> Result<CodeDraft, RequestError> {
+        let (tools, faults) = read_tools(json);
+        for scope in [FaultScope::Request, FaultScope::Code, FaultScope::Files] {
+            faults.check(scope)?;
+        }
+        Ok(tools.code)
     }
 
     #[test]
-    fn a_request_can_decline_what_every_request_is_offered() {
-        let read = |json: &str| read_with(json, Availability::Always).unwrap();
-        assert_eq!(read("{}"), CodeRequest::Unsaid);
-        assert_eq!(
-            read(r#"{"enable_code_execution":null}"#),
-            CodeRequest::Unsaid
-        );
+    fn a_field_and_a_hosted_tool_ask_for_code_and_a_field_declines_it() {
+        let read = |json: &str| {
+            let code = parse(json).unwrap();
+            (code.enable, code.declared)
+        };
+        assert_eq!(read("{}"), (None, false));
+        assert_eq!(read(r#"{"enable_code_execution":null}"#), (None, false));
         assert_eq!(
             read(r#"{"enable_code_execution":false}"#),
-            CodeRequest::Declined
+            (Some(false), false)
         );
-        let files = read(r#"{"files":[{"name":"a"}]}"#);
-        assert!(matches!(files, CodeRequest::Asked(ask, _) if ask.wanted.len() == 1));
-        let declined = r#"{"enable_code_execution":false,"files":[{"name":"a"}]}"#;
-        assert!(read_with(declined, Availability::Always).is_err());
+        assert_eq!(
+            read(r#"{"enable_code_execution":true}"#),
+            (Some(true), false)
+        );
+        let tool = r#"{"tools":[{"type":"code_interpreter"}]}"#;
+        assert_eq!(read(tool), (None, true));
     }
 
     #[test]
-    fn code_execution_is_requested_by_the_field_or_the_hosted_tool() {
-        let asks = |json: &str| parse(json, true).unwrap().is_some();
-        assert!(!asks("{}"));
-        assert!(!asks(r#"{"enable_code_execution":false,"tools":[]}"#));
-        assert!(asks(r#"{"enable_code_execution":true}"#));
-        assert!(asks(r#"{"tools":[{"type":"code_interpreter"}]}"#));
-        let ids = |json: &str| parse(json, true).unwrap().unwrap().1;
+    fn a_hosted_tool_names_files() {
         let of = |index: usize, id: &str| NamedFile {
             param: format!("tools[0].container.file_ids[{index}]"),
             id: id.to_owned(),
@@ -269,24 +206,11 @@ mod tests {
             r#"{"tools":[{"type":"code_interpreter","container":{"type":"auto","file_ids":["a","b"]}}]}"#,
             r#"{"tools":[{"type":"code_interpreter","code_interpreter":{"container":{"type":"auto","file_ids":["a","b"],"memory_limit":"1g"}}}]}"#,
         ] {
-            assert_eq!(ids(json), [of(0, "a"), of(1, "b")], "{json}");
-        }
-    }
-
-    #[test]
-    fn when_switched_off_only_the_hosted_tool_is_not_refused() {
-        assert_eq!(
-            parse(r#"{"tools":[{"type":"code_interpreter"}]}"#, false),
-            Ok(None)
-        );
-        assert_eq!(parse(r#"{"enable_code_execution":false}"#, false), Ok(None));
-        for (json, param) in [
-            (r#"{"enable_code_execution":true}"#, "enable_code_execution"),
-            (r#"{"files":[]}"#, "files"),
-        ] {
-            let error = parse(json, false).unwrap_err();
-            assert_eq!(error.param.as_deref(), Some(param));
-            assert!(error.message.contains("switched off"), "{error}");
+            assert_eq!(
+                parse(json).unwrap().files,
+                [of(0, "a"), of(1, "b")],
+                "{json}"
+            );
         }
     }
 
@@ -302,7 +226,6 @@ mod tests {
                 r#"{"enable_code_execution":1}"#.to_owned(),
                 "enable_code_execution",
             ),
-            (r#"{"files":[{"name":"a"}]}"#.to_owned(), "files"),
             (files("{}"), "files"),
             (files(&many), "files"),
             (files(r#"["a"]"#), "files[0]"),
@@ -325,17 +248,17 @@ mod tests {
             (tool(r#"{"type":"named"}"#), "tools[0].container"),
             (tool(r#"{"file_ids":"a"}"#), "tools[0].container.file_ids"),
         ] {
-            let error = parse(&json, true).unwrap_err();
+            let error = parse(&json).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{json}");
         }
-        let named = parse(&tool("\"cntr_1\""), true).unwrap_err();
+        let named = parse(&tool("\"cntr_1\"")).unwrap_err();
         assert!(named.message.contains("session_id"), "{named}");
     }
 
     #[test]
     fn output_files_keep_the_texts_of_the_request() {
         let json = r#"{"enable_code_execution":true,"files":[{"name":"out/a.csv","format":"csv","description":"sums"},{"name":"b"}]}"#;
-        let wanted = parse(json, true).unwrap().unwrap().0.wanted;
+        let wanted = parse(json).unwrap().wanted.unwrap();
         assert_eq!(wanted[0].name, "out/a.csv");
         assert_eq!(wanted[0].description.as_deref(), Some("sums"));
         assert_eq!(wanted[1].format, None);

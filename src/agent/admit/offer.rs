@@ -1,11 +1,11 @@
-//! The server as a dialect's decoder sees it: models, tools and caps.
+//! What the server has for a draft: models, tools and caps.
 
 use std::sync::Arc;
 
 use url::Url;
 
-use super::event::Notice;
-use super::settings::Settings;
+use super::super::event::Notice;
+use super::super::settings::Settings;
 use protocol::ids::Owner;
 use protocol::openai::request::RequestError;
 use protocol::openai::tool::ToolDefinition;
@@ -16,92 +16,59 @@ use tools::set::{ToolFilter, ToolSet};
 use tools::source::SourceList;
 use upstream::router::{Route, Router};
 
-/// The models, tools and caps that the server has for a request.
+/// The tools and caps that the server has for a request.
 #[derive(Debug)]
-pub struct ServerOffer<'a> {
-    router: &'a Router,
+pub(super) struct ServerOffer<'a> {
     sources: Arc<SourceList>,
     settings: &'a Settings,
-    only_named_functions: bool,
+}
+
+/// The upstreams that serve a model.
+///
+/// # Errors
+/// When no upstream serves it.
+pub(super) fn route(router: &Router, model: &str) -> Result<Arc<Route>, RequestError> {
+    router.candidates(model).ok_or_else(|| {
+        let message = format!("no upstream serves the model '{model}'; see GET /v1/models");
+        RequestError {
+            missing: true,
+            ..RequestError::field("model", message)
+        }
+    })
 }
 
 impl<'a> ServerOffer<'a> {
-    /// An offer of these parts.
-    pub(super) fn new(
-        router: &'a Router,
-        sources: Arc<SourceList>,
-        settings: &'a Settings,
-    ) -> Self {
-        Self {
-            router,
-            sources,
-            settings,
-            only_named_functions: false,
-        }
-    }
-
-    /// The offer for a dialect whose clients declare tools of their own machine.
-    #[must_use]
-    pub fn for_clients_with_tools(self) -> Self {
-        Self {
-            only_named_functions: true,
-            ..self
-        }
-    }
-
-    /// Whether the dispatch URL gets only those of the declared functions that patterns of the settings name.
-    pub fn only_named_functions(&self) -> bool {
-        self.only_named_functions
-    }
-
     /// The offer for a model, named as the client names it: no tools for a plain model.
-    #[must_use]
-    pub fn for_model(self, model: &str) -> Self {
-        match self.settings.plain_models.matches(model) {
-            true => Self {
-                sources: Arc::default(),
-                ..self
-            },
-            false => self,
-        }
-    }
-
-    /// The upstreams that serve a model.
-    ///
-    /// # Errors
-    /// When no upstream serves the model.
-    pub fn route(&self, model: &str) -> Result<Arc<Route>, RequestError> {
-        self.router.candidates(model).ok_or_else(|| {
-            let message = format!("no upstream serves the model '{model}'; see GET /v1/models");
-            RequestError {
-                missing: true,
-                ..RequestError::field("model", message)
-            }
-        })
+    pub(super) fn new(sources: Arc<SourceList>, settings: &'a Settings, model: &str) -> Self {
+        let sources = match settings.plain_models.matches(model) {
+            true => Arc::default(),
+            false => sources,
+        };
+        Self { sources, settings }
     }
 
     /// The name of the tool that provides a capability; `None` if the server has no such tool.
-    pub fn tool_for(&self, capability: Capability) -> Option<&'static str> {
+    pub(super) fn tool_for(&self, capability: Capability) -> Option<&'static str> {
         self.sources.tool_for(capability)
     }
 
     /// Which requests get the tool that provides a capability.
-    pub fn availability(&self, capability: Capability) -> Availability {
+    pub(super) fn availability(&self, capability: Capability) -> Availability {
         self.sources.availability(capability)
     }
 
     /// Whether the server has a tool of this name.
-    pub fn has_tool(&self, name: &str) -> bool {
+    pub(super) fn has_tool(&self, name: &str) -> bool {
         self.sources.has(name)
     }
 
     /// Whether a request may declare MCP servers.
-    pub fn connects_to_servers(&self) -> bool {
+    pub(super) fn connects_to_servers(&self) -> bool {
         self.sources.requested_servers().is_some()
     }
 
     /// Whether the server has an MCP server of this name itself.
-    pub fn has_server(&self, name: &str) -> bool {
+    pub(super) fn has_server(&self, name: &str) -> bool {
         self.sources.has_server(name)
     }
 
@@ -109,7 +76,7 @@ impl<'a> ServerOffer<'a> {
     ///
     /// # Errors
     /// When the server may not be connected to; the text is the problem, for the client.
-    pub fn server_url(&self, url: &str) -> Result<Url, String> {
+    pub(super) fn server_url(&self, url: &str) -> Result<Url, String> {
         match self.sources.requested_servers() {
             Some(servers) => servers.check_url(url),
             None => Err("names an MCP server, to which this server does not connect".to_owned()),
@@ -118,7 +85,7 @@ impl<'a> ServerOffer<'a> {
 
     /// Connects to the MCP servers that a request declares; their tools are part of the offer from then on. Returns
     /// the servers, with those that cannot be used.
-    pub async fn connect(
+    pub(super) async fn connect(
         &mut self,
         owner: &Owner,
         servers: Vec<McpServerRequest>,
@@ -132,7 +99,7 @@ impl<'a> ServerOffer<'a> {
     }
 
     /// Whether a request gets server-side tools without asking for any.
-    pub fn offers_by_default(&self) -> bool {
+    pub(super) fn offers_by_default(&self) -> bool {
         self.sources.offers_by_default()
     }
 
@@ -141,7 +108,7 @@ impl<'a> ServerOffer<'a> {
     ///
     /// # Errors
     /// When a declared name is taken, declared twice or not usable.
-    pub fn tool_set(
+    pub(super) fn tool_set(
         &self,
         declared: Vec<ToolDefinition>,
         requested: &RequestedTools,
@@ -152,13 +119,13 @@ impl<'a> ServerOffer<'a> {
     }
 
     /// The caps of the server.
-    pub fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &'a Settings {
         self.settings
     }
 }
 
 /// What the client is told of a server that cannot be used.
-pub fn unavailable(server: &ConnectedServer) -> Option<Notice> {
+pub(super) fn unavailable(server: &ConnectedServer) -> Option<Notice> {
     let problem = server.problem()?;
     let label = server.label();
     Some(Notice {

@@ -1,0 +1,32 @@
+//! What the head of a request says of its turn.
+
+use protocol::ids::{ChatId, SessionId};
+
+/// The same as `agent.progress`, for clients that can set headers only.
+pub const PROGRESS_HEADER: &str = "x-loopwright-progress";
+
+/// What the head of a request says, and how much the server takes.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHead {
+    /// The session id that a header carries.
+    pub session: Option<SessionId>,
+    /// The id of a chat that a header of the settings carries.
+    pub chat: Option<ChatId>,
+    /// How progress is to be sent, as a header says; not checked yet.
+    pub progress: Option<String>,
+    /// The client is an official SDK.
+    pub official_sdk: bool,
+    /// `user-agent`.
+    pub user_agent: String,
+    /// The address under which the client reaches the server, such as `http://localhost:8080`.
+    pub origin: String,
+    /// Most messages of a request.
+    pub max_messages: usize,
+}
+
+impl RequestHead {
+    /// Whether it names a session or a chat.
+    pub(in crate::dialects) fn names_session(&self) -> bool {
+        self.session.is_some() || self.chat.is_some()
+    }
+}

@@ -1,0 +1,269 @@
+//! Resumes suspended runs once their approvals are decided, and cancels suspended runs: from their drafts, without a request.
+
+mod earlier;
+
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+
+use super::AppState;
+use super::dialect::{AnswerContext, Reply};
+use super::error::ApiError;
+use super::turn::{RunOrigin, TurnStart, caller, run_start};
+use agent::admit::{AdmissionError, Admitted};
+use agent::draft::{Decoded, Faults, TurnDraft};
+use agent::runs::{
+    CancelMode, Closed, ConnectionRun, RunAnswer, RunRecordState, RunStart, WaitingRun, Work,
+};
+use agent::session::StoreError;
+use agent::traces::TRACEPARENT;
+use agent::turn::{Continuation, SuspendedTurn, SuspendedTurnError};
+use protocol::ids::{Owner, RequestId, RunId};
+use protocol::openai::request::RequestError;
+
+/// Pause between two looks for runs that can resume: those of which another process has been told, or whose time is up.
+/// Tried by `alone::another_replica_goes_on_with_the_run`.
+const LOOK_PAUSE: Duration = Duration::from_secs(2);
+/// Most runs of one look besides those that cannot resume here. The next one finds the others.
+const RUNS_OF_LOOK: usize = 100;
+
+/// Why a run does not resume now.
+#[derive(Debug, thiserror::Error)]
+enum ResumeError {
+    /// This process cannot read what is stored of its turn.
+    #[error(transparent)]
+    Turn(#[from] SuspendedTurnError),
+    /// What its draft asks for is not to be had here.
+    #[error("this server does not take the request any more: {0}")]
+    Draft(#[from] RequestError),
+    /// Another attempt may succeed.
+    #[error("the run cannot resume now")]
+    Passing(ApiError),
+}
+
+impl From<ApiError> for ResumeError {
+    fn from(error: ApiError) -> Self {
+        Self::Passing(error)
+    }
+}
+
+impl From<StoreError> for ResumeError {
+    fn from(error: StoreError) -> Self {
+        Self::Passing(error.into())
+    }
+}
+
+/// Resumes the runs for which all is decided, until the future is dropped.
+pub async fn watch(state: AppState) {
+    loop {
+        let told = state.agent.gate().decisions().notified();
+        let most = RUNS_OF_LOOK + state.runs.blocked_count();
+        match state.sessions.store.decided_runs(most).await {
+            Ok(decided) => {
+                state.runs.retain_blocked(&decided);
+                for (owner, run) in decided {
+                    look_at(&state, &owner, &run).await;
+                }
+            }
+            Err(error) => tracing::error!(%error, "runs that can resume cannot be looked for"),
+        }
+        let _told_or_not = tokio::time::timeout(LOOK_PAUSE, told).await;
+    }
+}
+
+/// Resumes a run. One that cannot resume here keeps its decisions, and says why.
+async fn look_at(state: &AppState, owner: &Owner, run: &RunId) {
+    if !state.runs.may_resume(run) {
+        return;
+    }
+    match resume(state, owner, run).await {
+        Ok(()) => state.runs.unblock(run),
+        Err(ResumeError::Passing(error)) => {
+            tracing::error!(status = %error.status(), "a suspended run cannot resume now");
+        }
+        Err(error) => {
+            if state.runs.block(run, error.to_string()) {
+                let run = run.as_str();
+                tracing::error!(run, %error, "a suspended run cannot resume; its decisions are kept");
+            }
+        }
+    }
+}
+
+/// Resumes a run that is suspended and does not run elsewhere.
+async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ResumeError> {
+    let Some(waiting) = state.runs.waiting(owner, run).await? else {
+        return Ok(());
+    };
+    // Its key was removed while the run was suspended.
+    if !state.access.get().knows(owner) {
+        tracing::warn!(
+            owner = owner.name(),
+            "the API key of a run that waited was removed; it does not go on"
+        );
+        let answer = answer_of(ApiError::key_was_removed());
+        state.runs.take_waiting(owner, run).await?;
+        let store = &state.sessions.store;
+        return Ok(store.end_run(run, owner, answer).await?);
+    }
+    let (mut draft, continuation) = stored(state, run, &waiting)?;
+    let reply = read_reply(&continuation)?;
+    draft.resume_in(waiting.session.clone());
+    let mut caller = caller(state, owner.clone(), RequestId::fresh());
+    link_first_span(state, &continuation, &mut caller);
+    let decoded = Decoded {
+        draft,
+        faults: Faults::default(),
+    };
+    let admitted = match state.agent.admit(decoded, caller).await {
+        Ok(Admitted::Turn(admitted)) => admitted,
+        Ok(Admitted::PassThrough(_)) => return Err(SuspendedTurnError::OtherVersion.into()),
+        Err(AdmissionError::Request(error)) => return Err(error.into()),
+        Err(error) => return Err(ApiError::from(error).into()),
+    };
+    let mut turn = admitted.turn;
+    turn.is_resumed = true;
+    turn.continuation = Some(continuation);
+    let start = TurnStart {
+        began: Instant::now(),
+        run: run.clone(),
+        origin: RunOrigin::ByItself,
+    };
+    let start = run_start(state, &turn, &reply, &start, None)?;
+    if state.runs.take_waiting(owner, run).await?.is_none() {
+        // Another process has resumed it.
+        return Ok(());
+    }
+    let prepared = state.runs.prepare(owner, start);
+    let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
+    let reader = prepared.launch(turn.into(), &ConnectionRun::default());
+    let _stored_or_failed = reader.record_stored().await;
+    Ok(())
+}
+
+/// The draft of a suspended turn, and how its run resumes.
+fn stored(
+    state: &AppState,
+    run: &RunId,
+    waiting: &WaitingRun,
+) -> Result<(TurnDraft, Continuation), ResumeError> {
+    match SuspendedTurn::read(&waiting.turn)? {
+        SuspendedTurn::Draft {
+            draft,
+            continuation,
+        } => Ok((*draft, continuation)),
+        SuspendedTurn::Request { request } => {
+            let most = state.settings.max_messages;
+            let read = earlier::decoded(run, &request, most)?;
+            Ok(read.ok_or(SuspendedTurnError::OtherVersion)?)
+        }
+    }
+}
+
+fn read_reply(continuation: &Continuation) -> Result<Reply, SuspendedTurnError> {
+    serde_json::from_str(continuation.reply.get()).map_err(|error| {
+        tracing::error!(%error, "the form of the answer of a suspended run cannot be read");
+        SuspendedTurnError::OtherVersion
+    })
+}
+
+/// Links the spans of a run that resumes by itself to that of the request which began it.
+fn link_first_span(
+    state: &AppState,
+    continuation: &Continuation,
+    caller: &mut agent::turn::Caller,
+) {
+    let first = continuation.first_span.as_deref();
+    let first = first.and_then(|span| HeaderValue::from_str(span).ok());
+    if let Some(first) = first.filter(|_| state.traces.is_on()) {
+        caller.trace.insert(TRACEPARENT, first);
+        caller.goes_on = true;
+    }
+}
+
+/// Cancels a run that runs here, or waits for decisions; says whether it did. One that waits has ended then.
+///
+/// # Errors
+/// When another turn of the session runs, which may go on with the calls that wait, or the end cannot be stored.
+pub(super) async fn cancel(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunId,
+    mode: CancelMode,
+) -> Result<bool, ApiError> {
+    if state.runs.cancel(owner, run, mode) {
+        return Ok(true);
+    }
+    // It may have just ended, to wait.
+    state.runs.settled(owner, run).await;
+    let Some(found) = state.runs.look_up(owner, run).await? else {
+        return Ok(false);
+    };
+    if found.state != RunRecordState::Waiting {
+        return Ok(state.runs.cancel(owner, run, mode));
+    }
+    if state.draining.is_cancelled() {
+        return Err(ApiError::shutting_down());
+    }
+    let of_session = |session| state.runs.of_session(owner, &session);
+    if found.session_id.and_then(of_session).is_some() {
+        return Err(StoreError::Busy.into());
+    }
+    match end_suspended(state, owner, run).await {
+        // It has gone on by itself in between.
+        Err(_) if state.runs.cancel(owner, run, mode) => Ok(true),
+        ended => ended,
+    }
+}
+
+/// Ends a suspended run as cancelled; says whether it did.
+async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<bool, ApiError> {
+    let Some(waiting) = state.runs.take_waiting(owner, run).await? else {
+        return Ok(false);
+    };
+    let reply = stored(state, run, &waiting).ok();
+    let reply = reply.and_then(|(_, continuation)| read_reply(&continuation).ok());
+    // What cannot be read has no form of its own.
+    let reply = reply.unwrap_or_default();
+    let events = state.agent.end_suspended(owner, &waiting.session, run);
+    let events = events.await;
+    let events = events.map_err(|error| ApiError::of_turn(error, |_| String::new()))?;
+    let Some(events) = events else {
+        return Ok(false);
+    };
+    let context = AnswerContext {
+        metrics: state.metrics.clone(),
+        began: Instant::now(),
+        has_key: true,
+        goes_on: true,
+    };
+    let start = RunStart {
+        id: run.clone(),
+        encode: reply.encode(run, context),
+        finish: true,
+        streamed: false,
+        recorded: true,
+        key: None,
+        ephemeral: false,
+        session_id: Some(waiting.session),
+        unfinished: None,
+        held: Box::new(()),
+    };
+    let prepared = state.runs.prepare(owner, start);
+    let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
+    let reader = prepared.launch(Work::Told(events), &ConnectionRun::default());
+    let _told = reader.answer().await;
+    state.runs.settled(owner, run).await;
+    Ok(true)
+}
+
+/// An error as the answer of a run.
+fn answer_of(error: ApiError) -> RunAnswer {
+    let parts = error.into_parts();
+    RunAnswer {
+        status: parts.status,
+        headers: parts.headers,
+        body: parts.body.into(),
+        ..RunAnswer::default()
+    }
+}
