@@ -150,10 +150,13 @@ impl Agent {
     }
 
     /// Gives a request that resumes a suspended turn what the turn has asked for, where the request does not say otherwise.
-    pub(super) async fn resume_with(&self, request: &mut TurnRequest, suspended: TurnDraft) {
+    pub(super) async fn resume_with(&self, request: &mut TurnRequest, mut suspended: TurnDraft) {
         let Some(draft) = request.draft.clone().filter(|_| !request.is_resumed) else {
             return;
         };
+        if !suspended.add_servers(request.kept_servers.take()) {
+            tracing::warn!("a turn resumes without the MCP servers that it has declared");
+        }
         let decoded = Decoded {
             draft: draft.over(suspended),
             faults: Faults::default(),
@@ -317,6 +320,7 @@ impl Admitting<'_> {
             continuation: None,
             waiting,
             is_resumed: false,
+            kept_servers: None,
             caller: self.caller,
             model: draft.model.clone(),
             user: draft.user.clone(),

@@ -122,9 +122,21 @@ fn joined_members(members: Arc<str>, earlier: &str) -> Arc<str> {
 }
 
 impl TurnDraft {
-    /// Whether the request declares MCP servers.
-    pub fn declares_servers(&self) -> bool {
-        self.lacks_servers || self.tools.declared.iter().any(DraftTool::is_server)
+    /// The MCP servers that the request declares.
+    pub(crate) fn servers(&self) -> Vec<DraftTool> {
+        let declared = self.tools.declared.iter();
+        declared.filter(|tool| tool.is_server()).cloned().collect()
+    }
+
+    /// Adds the MCP servers that were not stored with the draft; says whether it lacks none any more.
+    pub fn add_servers(&mut self, kept: Option<Vec<DraftTool>>) -> bool {
+        if self.lacks_servers
+            && let Some(kept) = kept
+        {
+            self.tools.declared.extend(kept);
+            self.lacks_servers = false;
+        }
+        !self.lacks_servers
     }
 
     /// The draft as it is stored: without MCP servers, which hold secrets.
@@ -141,7 +153,6 @@ impl TurnDraft {
     /// The draft of a request that resumes a suspended turn: what the request does not name is as in the draft of the turn.
     #[must_use]
     pub(crate) fn over(self, suspended: Self) -> Self {
-        let lacks_servers = self.lacks_servers;
         let permissions = match self.permissions == DraftPermissions::default() {
             true => suspended.permissions,
             false => self.permissions,
@@ -151,7 +162,6 @@ impl TurnDraft {
             permissions,
             tools: self.tools.over(suspended.tools),
             call: self.call.over(suspended.call),
-            lacks_servers,
             ..self
         }
     }

@@ -25,6 +25,7 @@ use self::ask::PausedBatch;
 use super::batch::{Batch, BatchStep};
 use super::control::TurnControl;
 use super::conversation::Conversation;
+use super::draft::DraftTool;
 use super::event::{AgentEvent, Notice, WaitingCall};
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallContext, ModelCallStep};
 use super::open_batch::OpenBatch;
@@ -96,6 +97,8 @@ pub struct Run {
     counted: bool,
     /// Another run may write to the session now.
     lease_lost: bool,
+    /// The turn has ended to wait for a decision.
+    is_suspended: bool,
 }
 
 /// Messages that follow the batch of a turn that goes on.
@@ -135,6 +138,12 @@ impl Run {
     /// The session's id, if the session is stored.
     pub fn session_id(&self) -> Option<&protocol::ids::SessionId> {
         self.conversation.as_ref().and_then(Conversation::stored_id)
+    }
+
+    /// The MCP servers that the turn declares, if it has ended to wait for a decision.
+    pub(super) fn suspended_servers(&self) -> Vec<DraftTool> {
+        let draft = self.request.draft.as_ref().filter(|_| self.is_suspended);
+        draft.map_or_else(Vec::new, |draft| draft.servers())
     }
 
     /// The session's id, also if the session is stored only once a server-side call starts.

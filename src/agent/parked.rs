@@ -192,7 +192,6 @@ impl SuspendedTurn {
         }
         let continuation = read.continuation();
         match read.draft.zip(continuation) {
-            Some((draft, _)) if draft.lacks_servers => Err(SuspendedTurnError::LacksServers),
             Some((draft, continuation)) => Ok(Self::Draft {
                 draft,
                 continuation,

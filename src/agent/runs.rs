@@ -12,6 +12,7 @@ mod polled;
 mod reader;
 mod records;
 mod report;
+mod servers;
 pub mod settings;
 mod state;
 mod table;
@@ -31,6 +32,7 @@ use self::polled::PolledRun;
 pub use self::reader::{Beginning, FirstReader};
 pub use self::records::IdempotencyKey;
 pub use self::report::{Encode, RunReport};
+use self::servers::SuspendedServers;
 use self::settings::Settings;
 use self::state::RunState;
 use self::table::Table;
@@ -60,6 +62,7 @@ struct Inner {
     table: Mutex<Table>,
     /// Suspended runs that cannot be resumed here.
     blocked: Mutex<BlockedRuns>,
+    servers: Mutex<SuspendedServers>,
 }
 
 /// How a run is started.
@@ -182,6 +185,7 @@ impl Runs {
             logs: RetainedMemory::new(settings.max_total_event_bytes),
             table: Mutex::default(),
             blocked: Mutex::default(),
+            servers: Mutex::default(),
         }))
     }
 

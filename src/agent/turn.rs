@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-use super::draft::TurnDraft;
+use super::draft::{DraftTool, TurnDraft};
 use super::event::Notice;
 use super::options::Options;
 use net::polling::block_in_place_if;
@@ -122,6 +122,8 @@ pub struct TurnRequest {
     pub waiting: Option<WaitingTurn>,
     /// The draft is that of the suspended turn that is resumed.
     pub is_resumed: bool,
+    /// The MCP servers of the suspended turn of its session.
+    pub kept_servers: Option<Vec<DraftTool>>,
     /// The draft that the turn was made of, without its input. It is stored with a turn that is suspended.
     pub draft: Option<Box<TurnDraft>>,
     /// The messages.

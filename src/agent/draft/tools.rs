@@ -148,6 +148,20 @@ impl fmt::Debug for ServerDraft {
     }
 }
 
+impl CodeDraft {
+    fn over(self, suspended: Self) -> Self {
+        Self {
+            enable: suspended.enable,
+            declared: self.declared || suspended.declared,
+            wanted: self.wanted.or(suspended.wanted),
+            files: match self.files.is_empty() {
+                true => suspended.files,
+                false => self.files,
+            },
+        }
+    }
+}
+
 impl DraftTools {
     /// These tools of a request that resumes a turn with other ones: what it does not name is as the turn has it.
     pub(super) fn over(self, suspended: Self) -> Self {
@@ -155,14 +169,9 @@ impl DraftTools {
             true => suspended.filter,
             false => self.filter,
         };
-        let code = CodeDraft {
-            enable: self.code.enable.or(suspended.code.enable),
-            declared: self.code.declared || suspended.code.declared,
-            wanted: self.code.wanted.or(suspended.code.wanted),
-            files: match self.code.files.is_empty() {
-                true => suspended.code.files,
-                false => self.code.files,
-            },
+        let code = match self.code.enable {
+            Some(_) => self.code,
+            None => self.code.over(suspended.code),
         };
         let own = Self {
             code,
@@ -185,6 +194,18 @@ impl DraftTools {
 }
 
 impl DraftTool {
+    /// About how many bytes it has.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Function(tool) => tool.json.len(),
+                Self::Hosted(tool) => tool.json.len(),
+                // Its headers are members of the entry, or made of one.
+                Self::Server(_, tool) => size_of::<ServerDraft>() + 2 * tool.json.len(),
+                Self::LeftOut(notice) => notice.message.len(),
+            }
+    }
+
     /// Whether it is an MCP server.
     pub(crate) fn is_server(&self) -> bool {
         matches!(self, Self::Server(..))

@@ -136,6 +136,7 @@ impl Run {
         }
         let approvals = match reason {
             StopReason::ApprovalRequired => {
+                self.is_suspended = true;
                 if self.request.continuation.is_some() {
                     self.control.note_parked();
                 }

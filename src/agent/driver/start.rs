@@ -110,6 +110,7 @@ impl Run {
             called: started,
             counted: false,
             lease_lost: false,
+            is_suspended: false,
         };
         match parked {
             Some(parked) => run.take_on(parked).await,

@@ -105,8 +105,11 @@ impl Drop for EndGuard<'_> {
 async fn open(
     runs: &Runs,
     state: &RunState,
-    turn: Box<TurnRequest>,
+    mut turn: Box<TurnRequest>,
 ) -> Result<Box<Run>, Box<RunReport>> {
+    if let Some(session) = &turn.options.session_id {
+        turn.kept_servers = runs.servers_of(&state.owner, session);
+    }
     let started = tokio::select! {
         biased;
         started = Box::pin(runs.0.agent.run(*turn, state.control.clone())) => started,
@@ -200,6 +203,9 @@ async fn follow(
         if page.len() >= LARGEST_PAGE {
             hand_over(runs, state, page);
         }
+    }
+    if let Some(session) = run.session_id() {
+        runs.keep_servers(&state.owner, session, run.suspended_servers());
     }
     answer
 }

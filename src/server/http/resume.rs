@@ -108,6 +108,9 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
     }
     let (mut draft, continuation) = stored(state, run, &waiting)?;
     let reply = read_reply(&continuation)?;
+    if !draft.add_servers(state.runs.servers_of(owner, &waiting.session)) {
+        return Err(SuspendedTurnError::LacksServers.into());
+    }
     draft.resume_in(waiting.session.clone());
     let mut caller = caller(state, owner.clone(), RequestId::fresh());
     link_first_span(state, &continuation, &mut caller);

@@ -177,8 +177,7 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// How a run resumes by itself, if it has a record from its start. A turn that declares MCP servers does not, as their secrets
-/// are not stored.
+/// How a run resumes by itself, if it has a record from its start.
 fn continuation(
     request: &TurnRequest,
     reply: &Reply,
@@ -187,9 +186,7 @@ fn continuation(
     let has_key = delivery.key.is_some();
     let is_request = delivery.start.origin == RunOrigin::Request;
     let recorded = has_key || !is_request || finishes(&request.options, has_key);
-    let draft = request.draft.as_ref();
-    let can_be_stored = draft.is_some_and(|draft| !draft.declares_servers());
-    if !recorded || request.options.ephemeral || !can_be_stored {
+    if !recorded || request.options.ephemeral {
         return None;
     }
     let first_span = delivery.headers.get(TRACEPARENT);

@@ -4,6 +4,7 @@ mod approvals;
 mod limits;
 mod recorded;
 mod refused;
+mod suspended;
 
 use serde_json::{Value, json};
 
