@@ -11,7 +11,7 @@ mod tool_choice;
 use std::sync::Arc;
 
 use self::asked::AskedTools;
-pub use self::defaults::Defaults;
+pub use self::defaults::{Defaults, KeyDefaults};
 use self::offer::ServerOffer;
 use self::servers::level;
 use self::tool_choice::ToolChoice;
@@ -200,7 +200,7 @@ impl Agent {
         let sources = self.parts.tools.sources.snapshot_for(&caller.owner);
         let offer = ServerOffer::new(sources, &self.parts.settings, &draft.model);
         let asked = AskedTools::read(&draft, &faults, &offer, &route)?;
-        Defaults::of(&self.parts.settings, &caller).merge(&mut draft.options);
+        Defaults::of(&self.parts.settings, &caller).merge(&mut draft);
         Ok(Admitting {
             draft,
             faults,

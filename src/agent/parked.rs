@@ -161,7 +161,7 @@ impl Read {
     /// Reads what is stored.
     fn of(text: &str) -> Result<Self, SuspendedTurnError> {
         let unreadable = |error: serde_json::Error| {
-            tracing::error!(%error, "a stored turn cannot be read");
+            tracing::debug!(%error, "a stored turn cannot be read");
             SuspendedTurnError::OtherVersion
         };
         let Form { form } = serde_json::from_str(text).map_err(unreadable)?;
@@ -258,7 +258,9 @@ impl ParkedTurn {
     /// without the turn.
     pub(super) fn read(text: &str, messages: &[StoredMessage]) -> Option<Self> {
         let message = &messages.last()?.message;
-        let mut read = Read::of(text).ok()?;
+        let read = Read::of(text);
+        let read = read.inspect_err(|error| tracing::error!(%error, "a turn is not continued"));
+        let mut read = read.ok()?;
         let continuation = read.continuation();
         let Read {
             run,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
+use super::admit::KeyDefaults;
 use super::draft::{DraftTool, TurnDraft};
 use super::event::Notice;
 use super::options::Options;
@@ -41,8 +42,8 @@ pub struct Caller {
     pub trace: HeaderMap,
     /// The turn goes on by itself: `trace` is that of the request which began it.
     pub goes_on: bool,
-    /// What the key lets server-side tools do.
-    pub permissions: Level,
+    /// What its key gives its drafts.
+    pub key: KeyDefaults,
     /// What the log says of the turn.
     pub record: TurnRecord,
 }

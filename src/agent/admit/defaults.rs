@@ -1,31 +1,45 @@
 //! What the server and the caller's key give a draft. A draft can only tighten it.
 
-use super::super::draft::{DraftFilter, DraftPermissions};
-use super::super::options::{Options, TurnLimits};
+use super::super::draft::{DraftFilter, DraftPermissions, TurnDraft};
+use super::super::options::TurnLimits;
 use super::super::settings::Settings;
 use super::super::turn::{
     Caller, Globs, Level, LevelName, Permissions, RuleError, ToolFilter, compiled,
 };
 use protocol::openai::request::RequestError;
 
+/// What an API key gives the drafts of its callers.
+#[derive(Debug, Clone)]
+pub struct KeyDefaults {
+    /// What it lets server-side tools do.
+    pub permissions: Level,
+}
+
+impl Default for KeyDefaults {
+    fn default() -> Self {
+        Self {
+            permissions: Level::silent(LevelName::Key),
+        }
+    }
+}
+
 /// The defaults and caps of the server and of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults<'a> {
     server: &'a Settings,
-    /// What the key lets server-side tools do.
-    key: &'a Level,
+    key: &'a KeyDefaults,
 }
 
 impl<'a> Defaults<'a> {
     /// Those for a caller.
     pub fn of(server: &'a Settings, caller: &'a Caller) -> Self {
-        let key = &caller.permissions;
+        let key = &caller.key;
         Self { server, key }
     }
 
-    /// Merges them into the options of a draft. Options that were merged before stay as they are, or become tighter.
-    pub fn merge(&self, options: &mut Options) {
-        let server = self.server;
+    /// Merges them into a draft. One that they were merged into before stays as it is, or becomes tighter.
+    pub fn merge(&self, draft: &mut TurnDraft) {
+        let (server, options) = (self.server, &mut draft.options);
         let TurnLimits {
             max_tool_calls,
             max_duration,
@@ -76,7 +90,10 @@ impl<'a> Defaults<'a> {
 
     /// What the server and the key permit.
     pub fn of_server_and_key(&self) -> Permissions {
-        Permissions::new(vec![self.server.permissions.clone(), self.key.clone()])
+        Permissions::new(vec![
+            self.server.permissions.clone(),
+            self.key.permissions.clone(),
+        ])
     }
 }
 
@@ -120,7 +137,7 @@ mod tests {
             headers: Arc::default(),
             trace: HeaderMap::new(),
             goes_on: false,
-            permissions: Level::silent(LevelName::Key),
+            key: KeyDefaults::default(),
             record: super::super::super::turn::TurnRecord::default(),
         }
     }
@@ -134,16 +151,14 @@ mod tests {
         };
         let caller = caller();
         let merged = |rounds: u32, calls: Option<u64>| {
-            let mut options = Options {
-                max_tool_rounds: rounds,
-                ..Options::default()
-            };
-            options.limits.max_tool_calls = calls;
-            Defaults::of(&server, &caller).merge(&mut options);
-            let once = options.clone();
-            Defaults::of(&server, &caller).merge(&mut options);
-            assert_eq!(options, once);
-            (options.max_tool_rounds, options.limits.max_tool_calls)
+            let mut draft = TurnDraft::default();
+            draft.options.max_tool_rounds = rounds;
+            draft.options.limits.max_tool_calls = calls;
+            Defaults::of(&server, &caller).merge(&mut draft);
+            let once = draft.options.clone();
+            Defaults::of(&server, &caller).merge(&mut draft);
+            assert_eq!(draft.options, once);
+            (once.max_tool_rounds, once.limits.max_tool_calls)
         };
         assert_eq!(merged(u32::MAX, None), (8, Some(20)));
         assert_eq!(merged(3, Some(5)), (3, Some(5)));

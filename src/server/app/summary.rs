@@ -97,7 +97,7 @@ fn rules(config: &Config) -> Vec<(String, Level)> {
     let keys = config.http.api_keys.iter().enumerate();
     let of_key = |(index, key): (usize, &ApiKey)| {
         let place = format!("api_keys[{index}].permissions");
-        (place, key.permissions.clone())
+        (place, key.defaults.permissions.clone())
     };
     std::iter::once(server).chain(keys.map(of_key)).collect()
 }

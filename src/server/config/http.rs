@@ -9,7 +9,7 @@ use super::ConfigError;
 use super::file::{ApiKeySection, File};
 use super::text::{ReplicaName, SessionHeader};
 use super::validation::Validation;
-use crate::http::settings::{ApiKey, Settings};
+use crate::http::settings::{ApiKey, KeyDefaults, Settings};
 use policy::rules::LevelName;
 
 /// Shortest API key in a variable, in bytes. With a shorter one, which can be guessed, the start fails.
@@ -111,12 +111,14 @@ fn api_keys(file: &File, checks: &Validation<'_>) -> Result<Vec<ApiKey>, ConfigE
                 .as_ref()
                 .map(|patterns| patterns.iter().cloned().map(Into::into).collect()),
             operator: section.operator,
-            permissions: checks.level(
-                LevelName::Key,
-                &format!("{table}.permissions"),
-                &section.permissions,
-                section.agent_permission.as_ref().map(|word| word.0),
-            )?,
+            defaults: KeyDefaults {
+                permissions: checks.level(
+                    LevelName::Key,
+                    &format!("{table}.permissions"),
+                    &section.permissions,
+                    section.agent_permission.as_ref().map(|word| word.0),
+                )?,
+            },
         };
         if keys.iter().any(|other| other.name == key.name) {
             let problem = "another key has this name, and sessions and files belong to the name; write another name";

@@ -35,8 +35,12 @@ pub(super) fn note(
         names.flat_map(move |name| classes.map(|classes| (name, classes)))
     };
     let of_keys = keys.iter().enumerate();
-    let of_keys =
-        of_keys.map(|(index, key)| (format!("api_keys[{index}].permissions"), &key.permissions));
+    let of_keys = of_keys.map(|(index, key)| {
+        (
+            format!("api_keys[{index}].permissions"),
+            &key.defaults.permissions,
+        )
+    });
     let levels = std::iter::once(("permissions".to_owned(), server)).chain(of_keys);
     for (key, level) in levels {
         for index in level.rules.without_tool(tools()) {

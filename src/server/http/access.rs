@@ -9,7 +9,7 @@ use super::AppState;
 use super::auth::Authenticator;
 use super::forward::ForwardRules;
 use super::settings::{ApiKey, Settings};
-use policy::rules::{Level, LevelName};
+use agent::admit::KeyDefaults;
 use protocol::ids::Owner;
 
 /// What follows from the API keys.
@@ -17,8 +17,8 @@ use protocol::ids::Owner;
 pub(super) struct Access {
     pub(super) authenticator: Authenticator,
     pub(super) forward_rules: ForwardRules,
-    /// What the keys let server-side tools do.
-    permissions: HashMap<Owner, Level>,
+    /// What the keys give the drafts of their callers.
+    defaults: HashMap<Owner, KeyDefaults>,
     /// Whether there are several keys, which share connections and memory.
     pub(super) is_shared: bool,
 }
@@ -45,9 +45,9 @@ impl Access {
         Self {
             authenticator: Authenticator::new(keys, &settings.allowed_hosts),
             forward_rules: ForwardRules::new(keys, &settings.forward),
-            permissions: keys
+            defaults: keys
                 .iter()
-                .map(|key| (Owner::key(&key.name), key.permissions.clone()))
+                .map(|key| (Owner::key(&key.name), key.defaults.clone()))
                 .collect(),
             is_shared: keys.len() > 1,
         }
@@ -55,16 +55,15 @@ impl Access {
 
     /// Whether requests of an owner can come: there is a key with its name, or there are no keys and it has none.
     pub(super) fn knows(&self, owner: &Owner) -> bool {
-        match self.permissions.is_empty() {
+        match self.defaults.is_empty() {
             true => owner.name().is_none(),
-            false => self.permissions.contains_key(owner),
+            false => self.defaults.contains_key(owner),
         }
     }
 
-    /// What an owner's key lets server-side tools do.
-    pub(super) fn permissions(&self, owner: &Owner) -> Level {
-        let of_key = self.permissions.get(owner).cloned();
-        of_key.unwrap_or_else(|| Level::silent(LevelName::Key))
+    /// What an owner's key gives its drafts.
+    pub(super) fn defaults(&self, owner: &Owner) -> KeyDefaults {
+        self.defaults.get(owner).cloned().unwrap_or_default()
     }
 }
 

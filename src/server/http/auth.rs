@@ -182,7 +182,7 @@ mod tests {
                 sha256: Sha256::digest(key.as_bytes()).into(),
                 forward: None,
                 operator: false,
-                permissions: policy::rules::Level::silent(policy::rules::LevelName::Key),
+                defaults: agent::admit::KeyDefaults::default(),
             })
             .collect();
         Authenticator::new(&keys, &["Proxy.Corp".into(), "*.lab".into()])

@@ -27,7 +27,7 @@ pub(super) struct ExplainRequest {
 /// What a turn of this owner may do, if its request has no rules of its own.
 pub(super) fn of_owner(state: &AppState, owner: &Owner) -> Permissions {
     let server = state.agent.permissions().clone();
-    let key = state.access.get().permissions(owner);
+    let key = state.access.get().defaults(owner).permissions;
     Permissions::new(vec![server, key])
 }
 

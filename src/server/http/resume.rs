@@ -165,7 +165,7 @@ fn stored(
 
 fn read_reply(continuation: &Continuation) -> Result<Reply, SuspendedTurnError> {
     serde_json::from_str(continuation.reply.get()).map_err(|error| {
-        tracing::error!(%error, "the form of the answer of a suspended run cannot be read");
+        tracing::debug!(%error, "the form of the answer of a suspended run cannot be read");
         SuspendedTurnError::OtherVersion
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 
-use policy::rules::Level;
+pub use agent::admit::KeyDefaults;
 
 /// Memory for a byte of a body that is parsed.
 pub const PARSE_FACTOR: u64 = 8;
@@ -100,8 +100,8 @@ pub struct ApiKey {
     pub forward: Option<Vec<String>>,
     /// Whether the key may read the figures of all keys.
     pub operator: bool,
-    /// What it lets server-side tools do.
-    pub permissions: Level,
+    /// What it gives the drafts of its callers.
+    pub defaults: KeyDefaults,
 }
 
 #[cfg(test)]

@@ -44,14 +44,14 @@ const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-m
 
 /// The caller of a turn. What model and tool calls get of the headers is added when the turn begins.
 pub(super) fn caller(state: &AppState, owner: Owner, request_id: RequestId) -> Caller {
-    let permissions = state.access.get().permissions(&owner);
+    let key = state.access.get().defaults(&owner);
     Caller {
         request_id,
         owner,
         trace: HeaderMap::new(),
         goes_on: false,
         headers: Arc::default(),
-        permissions,
+        key,
         record: TurnRecord::default(),
     }
 }

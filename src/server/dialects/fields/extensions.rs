@@ -105,39 +105,29 @@ impl<'a> ExtensionFields<'a> {
         let agent = AgentFields::read(self.agent)?;
         let top_level = self.max_tool_calls.read::<u64>(whole_number)?;
         let parallel = self.parallel_tool_calls.read::<bool>("true or false")?;
-        let mut limits = agent.limits;
-        limits.max_tool_calls = [limits.max_tool_calls, top_level]
-            .into_iter()
-            .flatten()
-            .min();
+        let mut options = agent.options;
+        let limit = &mut options.limits.max_tool_calls;
+        *limit = [*limit, top_level].into_iter().flatten().min();
         // The session of a chat is found by the first message, so that the request always has the whole conversation.
-        let session_mode = match chat {
-            Some(_) => SessionMode::Replay,
-            None => agent.session_mode,
+        if chat.is_some() {
+            options.session_mode = SessionMode::Replay;
+        }
+        if let Some(rounds) = rounds {
+            options.max_tool_rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
+        }
+        if parallel == Some(false) {
+            options.tool_execution = ToolExecution::Sequential;
+        }
+        let by_form = match wants_json {
+            true => TextMode::Final,
+            false => TextMode::All,
         };
-        let rounds = rounds.map(|asked| u32::try_from(asked).unwrap_or(u32::MAX));
         let options = Options {
             session_id,
             chat,
-            max_tool_rounds: rounds.unwrap_or(u32::MAX),
-            limits,
-            on_disconnect: agent.on_disconnect,
-            background: agent.background,
-            on_limit: agent.on_limit,
-            session_mode,
-            tool_execution: match parallel {
-                Some(false) => ToolExecution::Sequential,
-                Some(true) | None => agent.tool_execution,
-            },
-            repeat_threshold: agent.repeat_threshold,
-            text: agent.text.unwrap_or(match wants_json {
-                true => TextMode::Final,
-                false => TextMode::All,
-            }),
-            citations: agent.citations,
-            images: agent.images,
+            text: agent.text.unwrap_or(by_form),
             ephemeral: self.store.read::<bool>("true or false")? == Some(false),
-            ..Options::default()
+            ..options
         };
         if options.background && options.ephemeral {
             let problem = "needs a stored answer; leave out 'store' or send \"store\": true";
@@ -150,11 +140,7 @@ impl<'a> ExtensionFields<'a> {
                 rules: agent.permissions,
                 word,
             },
-            filter: DraftFilter {
-                allow: agent.allow,
-                deny: agent.deny.unwrap_or_default(),
-                client_tools: agent.client_tools.unwrap_or_default(),
-            },
+            filter: agent.filter,
             progress: agent.progress,
         })
     }

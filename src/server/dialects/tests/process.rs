@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::dialects::chat::decode::decode;
 use crate::dialects::fields::head::RequestHead;
-use agent::admit::Admitted;
+use agent::admit::{Admitted, KeyDefaults};
 use agent::control::TurnControl;
 use agent::driver::Run;
 use agent::event::{AgentEvent, Outcome};
@@ -248,7 +248,7 @@ impl Process {
         let caller = Caller {
             request_id: RequestId::fresh(),
             owner: Owner::everybody(),
-            permissions: policy::rules::Level::silent(policy::rules::LevelName::Key),
+            key: KeyDefaults::default(),
             headers: Arc::default(),
             trace: HeaderMap::new(),
             goes_on: false,

@@ -86,7 +86,7 @@ mod tests {
             sha256: [0; 32],
             forward: forward.map(owned),
             operator: false,
-            permissions: policy::rules::Level::silent(policy::rules::LevelName::Key),
+            defaults: agent::admit::KeyDefaults::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Turns that 0.1.0 has suspended: the request that began the run is stored in the place of its draft.
+//! Turns that an earlier version has suspended: the request that began the run is stored in the place of its draft.
 
 use http::header::{HOST, USER_AGENT};
 use serde::Deserialize;

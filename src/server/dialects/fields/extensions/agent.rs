@@ -7,8 +7,10 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::super::field::Field;
-use agent::options::{CitationStyle, OnDisconnect, OnLimit, TextMode, ToolExecution, TurnLimits};
-use agent::settings::ImageStyle;
+use agent::draft::DraftFilter;
+use agent::options::{
+    CitationStyle, ImageStyle, OnDisconnect, OnLimit, Options, TextMode, ToolExecution, TurnLimits,
+};
 use agent::turn::{RuleEntry, SessionMode};
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::{RequestError, listed, one_of};
@@ -76,22 +78,12 @@ pub(in crate::dialects) const IMAGES: [(&str, ImageStyle); 2] =
 /// The checked members of `agent`.
 #[derive(Debug, Default)]
 pub(super) struct AgentFields {
-    pub(super) allow: Option<Vec<String>>,
-    pub(super) deny: Option<Vec<String>>,
-    pub(super) client_tools: Option<Vec<String>>,
+    pub(super) options: Options,
+    pub(super) filter: DraftFilter,
     pub(super) permissions: Vec<RuleEntry>,
-    pub(super) on_disconnect: OnDisconnect,
-    pub(super) background: bool,
-    pub(super) on_limit: OnLimit,
-    pub(super) limits: TurnLimits,
-    pub(super) session_mode: SessionMode,
-    pub(super) tool_execution: ToolExecution,
-    pub(super) repeat_threshold: Option<u32>,
     /// `None`: as the form of the answer says.
     pub(super) text: Option<TextMode>,
-    /// `None`: as the server's settings say.
-    pub(super) citations: Option<CitationStyle>,
-    pub(super) images: Option<ImageStyle>,
+    /// Its words differ between the dialects.
     pub(super) progress: Option<String>,
 }
 
@@ -100,24 +92,32 @@ impl AgentFields {
         let Some(agent) = field.raw() else {
             return Ok(Self::default());
         };
-        let agent = object("agent", agent.get(), &AGENT_FIELDS)?;
-        let (allow, deny) = tool_patterns(&agent)?;
+        let agent = &object("agent", agent.get(), &AGENT_FIELDS)?;
+        let (allow, deny) = tool_patterns(agent)?;
+        let permissions = permissions::read(agent)?;
+        let client_tools = member(agent, "agent.client_tools", "a list of name patterns")?;
         Ok(Self {
-            allow,
-            deny,
-            permissions: permissions::read(&agent)?,
-            client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
-            background: member(&agent, "agent.background", "true or false")?.unwrap_or_default(),
-            on_disconnect: word(&agent, "agent.on_disconnect", &ON_DISCONNECT)?.unwrap_or_default(),
-            on_limit: word(&agent, "agent.on_limit", &ON_LIMIT)?.unwrap_or_default(),
-            limits: limits(&agent)?,
-            session_mode: word(&agent, "agent.session_mode", &SESSION_MODE)?.unwrap_or_default(),
-            tool_execution: word(&agent, "agent.tool_execution", &TOOL_EXECUTION)?
-                .unwrap_or_default(),
-            repeat_threshold: repeat_threshold(&agent)?,
-            text: word(&agent, "agent.text", &TEXT)?,
-            citations: word(&agent, "agent.citations", &CITATIONS)?,
-            images: word(&agent, "agent.images", &IMAGES)?,
+            options: Options {
+                background: member(agent, "agent.background", "true or false")?.unwrap_or_default(),
+                on_disconnect: word(agent, "agent.on_disconnect", &ON_DISCONNECT)?
+                    .unwrap_or_default(),
+                on_limit: word(agent, "agent.on_limit", &ON_LIMIT)?.unwrap_or_default(),
+                limits: limits(agent)?,
+                session_mode: word(agent, "agent.session_mode", &SESSION_MODE)?.unwrap_or_default(),
+                tool_execution: word(agent, "agent.tool_execution", &TOOL_EXECUTION)?
+                    .unwrap_or_default(),
+                repeat_threshold: repeat_threshold(agent)?,
+                citations: word(agent, "agent.citations", &CITATIONS)?,
+                images: word(agent, "agent.images", &IMAGES)?,
+                ..Options::default()
+            },
+            filter: DraftFilter {
+                allow,
+                deny: deny.unwrap_or_default(),
+                client_tools: client_tools.unwrap_or_default(),
+            },
+            permissions,
+            text: word(agent, "agent.text", &TEXT)?,
             // What is no string is none of the words.
             progress: agent
                 .get_some("progress")
