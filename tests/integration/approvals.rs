@@ -1,8 +1,11 @@
 //! Calls that a person decides about: streamed and not, over a restart, by the own key or an operator.
 
 mod alone;
+mod cancelled;
 mod killed;
 mod many;
+mod resumed;
+mod suspended;
 mod unstored;
 mod whole;
 

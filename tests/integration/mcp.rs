@@ -2,7 +2,7 @@
 
 mod calls;
 pub(super) mod fake;
-mod far;
+pub(super) mod far;
 mod floods;
 mod hostile;
 mod http;

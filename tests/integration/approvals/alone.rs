@@ -15,16 +15,16 @@ fn finishing() -> Value {
     with(pay(), "agent", json!({"on_disconnect": "finish"}))
 }
 
-fn in_background() -> Value {
+pub(super) fn in_background() -> Value {
     with(pay(), "agent", json!({"background": true}))
 }
 
-fn path(id: &Value) -> String {
+pub(super) fn path(id: &Value) -> String {
     format!("/v1/chat/completions/{}", id.as_str().unwrap())
 }
 
 /// Waits until a run has an answer.
-async fn ended(client: &Client, id: &Value) -> Answer {
+pub(super) async fn ended(client: &Client, id: &Value) -> Answer {
     eventually("the end of a run", || async {
         let answer = client.get(&path(id)).await;
         (answer.status != 202).then_some(answer)
@@ -33,7 +33,7 @@ async fn ended(client: &Client, id: &Value) -> Answer {
 }
 
 /// Waits until a run waits for decisions, and gives its approvals.
-async fn waiting(client: &Client, id: &Value) -> Vec<Value> {
+pub(super) async fn waiting(client: &Client, id: &Value) -> Vec<Value> {
     eventually("a question", || async {
         let answer = client.get(&path(id)).await;
         assert_eq!(answer.status, 202, "{}", answer.text());
@@ -43,7 +43,7 @@ async fn waiting(client: &Client, id: &Value) -> Vec<Value> {
     .await
 }
 
-async fn approve(client: &Client, approval: &Value) -> Value {
+pub(super) async fn approve(client: &Client, approval: &Value) -> Value {
     decided(client, approval, json!({"decision": "approve"})).await
 }
 
@@ -382,7 +382,7 @@ async fn another_replica_goes_on_with_the_run() {
 }
 
 /// A run in the background that waits, and its approval.
-async fn waits(client: &Client, session: &str) -> (Value, Value) {
+pub(super) async fn waits(client: &Client, session: &str) -> (Value, Value) {
     let body = with(in_background(), "session_id", json!(session));
     let id = client.post_chat(body).await.json()["id"].clone();
     let approval = waiting(client, &id).await.remove(0);

@@ -1,10 +1,16 @@
 //! Approvals over `kill -9` and over replicas: the effect happens once or not at all.
 
+use super::alone::{approve, ended, in_background, path, waiting};
+#[cfg(feature = "postgres")]
+use super::cancelled::suspended;
 use super::{
-    ScriptedUpstream, asked, calls, charge, decided, go_on, held, hook, json, pay, question,
-    server, statuses, text,
+    ScriptedUpstream, Webhook, asked, calls, charge, decided, go_on, held, hook, json, pay,
+    question, server, statuses, text,
 };
+use crate::support::eventually;
+use crate::support::script::text_and_calls;
 use crate::support::server::Gate;
+use crate::support::webhook;
 
 #[tokio::test]
 async fn what_waits_survives_the_process() {
@@ -63,6 +69,95 @@ async fn a_call_that_had_started_when_the_process_was_killed_is_not_made_again()
     assert_eq!(answer.content(), "I do not know.");
     assert_eq!(statuses(&answer), ["charge cancelled"]);
     assert_eq!(hook.calls().len(), 1);
+}
+
+/// A batch with two calls that wait, and text around it.
+fn whole() -> [crate::support::script::Reply; 2] {
+    let batch = [charge(5), ("read", json!({})), charge(6)];
+    [text_and_calls("First.", batch), text("Paid.")]
+}
+
+/// Another call holds the session, so that the run does not resume before the kill.
+#[tokio::test]
+async fn a_run_that_is_decided_when_the_process_is_killed_has_each_effect_once() {
+    let upstream = ScriptedUpstream::start(whole()).await;
+    let hook: Webhook = hook().await.on("slow", webhook::hang());
+    let mut app = server(&upstream, &hook, "session_wait_ms = 100")
+        .start()
+        .await;
+    let id = app.post_chat(in_background()).await.json()["id"].clone();
+    let approvals = waiting(app.client(), &id).await;
+    let client = app.client().clone();
+    let session = json!({"session_id": approvals[0]["session_id"]});
+    let holding = tokio::spawn(async move {
+        let request = client.request(http::Method::POST, "/v1/agent/tools/slow/call");
+        let request = request.header("content-type", "application/json");
+        let _broken_off = request.body(session.to_string()).send().await;
+    });
+    hook.called(2).await;
+    for approval in &approvals {
+        approve(app.client(), approval).await;
+    }
+    assert_eq!(app.get(&path(&id)).await.json()["approvals"], json!([]));
+    app.kill9().await;
+    let _broken = holding.await;
+    assert_eq!(hook.names(), ["read", "slow"]);
+    app.restart().await;
+    let answer = ended(app.client(), &id).await;
+    assert_eq!(answer.content(), "First.\n\nPaid.");
+    assert_eq!(statuses(&answer), ["charge ok", "read ok", "charge ok"]);
+    let mut names = hook.names();
+    names.sort_unstable();
+    assert_eq!(names, ["charge", "charge", "read", "slow"]);
+    app.restart().await;
+    assert_eq!(app.get(&path(&id)).await.json(), answer.json());
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+#[ignore = "needs PostgreSQL; tests/run installs it"]
+async fn every_replica_has_the_same_whole_answer() {
+    use crate::support::postgres::PostgresServer;
+
+    let database = PostgresServer::shared().create_database().await;
+    for kills in [false, true] {
+        let upstream = ScriptedUpstream::start(whole()).await;
+        let hook = hook().await;
+        let replica = async || {
+            let builder = server(&upstream, &hook, "");
+            let builder = builder.env("LOOPWRIGHT_SESSION_STORE", &database);
+            builder.start().await
+        };
+        let (mut first, second): (super::TestApp, super::TestApp) =
+            (replica().await, replica().await);
+        let body = super::with(
+            in_background(),
+            "session_id",
+            json!(format!("kills-{kills}")),
+        );
+        let id = first.post_chat(body).await.json()["id"].clone();
+        let approvals = waiting(second.client(), &id).await;
+        suspended(&first).await;
+        if kills {
+            first.kill9().await;
+        }
+        for approval in &approvals {
+            approve(second.client(), approval).await;
+        }
+        let answer = ended(second.client(), &id).await;
+        assert_eq!(answer.content(), "First.\n\nPaid.");
+        assert_eq!(statuses(&answer), ["charge ok", "read ok", "charge ok"]);
+        if kills {
+            first.restart().await;
+        }
+        let of_first = eventually("the answer on the other replica", || async {
+            let found = first.get(&path(&id)).await;
+            (found.status == 200).then_some(found)
+        })
+        .await;
+        assert_eq!(of_first.json(), answer.json());
+        assert_eq!(hook.names().len(), 3, "{:?}", hook.names());
+    }
 }
 
 #[cfg(feature = "postgres")]

@@ -73,13 +73,13 @@ pub(super) struct Issuer {
 }
 
 /// A running server.
-pub(super) struct Far {
+pub(crate) struct Far {
     server: Server,
     pub(super) state: Arc<Mutex<FarState>>,
 }
 
 impl Far {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let state: Arc<Mutex<FarState>> = Arc::default();
         let handler: Handler = {
             let state = state.clone();
@@ -104,12 +104,17 @@ impl Far {
         format!("http://{}", self.server.addr())
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("{}/mcp", self.origin())
     }
 
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.state.lock().seen.clone()
+    }
+
+    /// How many requests came.
+    pub(crate) fn requests(&self) -> usize {
+        self.state.lock().seen.len()
     }
 
     /// How many messages of a method came.
