@@ -8,6 +8,7 @@
 mod going_on;
 mod kept;
 mod migrated;
+mod suspended;
 mod told;
 mod written;
 
@@ -15,7 +16,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use self::kept::{Engine, Kept};
+use self::kept::{Engine, Kept, KeptSet};
 use super::support::app::{Builder, TestApp};
 use super::support::ask::tool;
 use super::support::client::Client;
@@ -175,7 +176,7 @@ async fn of_this_version(engine: Engine) {
     let directory = tempfile::tempdir().unwrap();
     let earlier = std::env::var(EARLIER).ok();
     let directory = match earlier {
-        Some(_) => kept::directory(engine),
+        Some(_) => kept::directory(engine, KeptSet::Ended),
         None => directory.path().to_owned(),
     };
     write(engine, &directory, earlier.as_deref()).await;
@@ -184,7 +185,7 @@ async fn of_this_version(engine: Engine) {
 
 #[tokio::test]
 async fn a_file_of_an_earlier_version_goes_on() {
-    goes_on(&Kept::of_earlier(Engine::Sqlite)).await;
+    goes_on(&Kept::of_earlier(Engine::Sqlite, KeptSet::Ended)).await;
 }
 
 #[tokio::test]
@@ -195,7 +196,7 @@ async fn a_file_of_this_version_goes_on_likewise() {
 #[tokio::test]
 #[ignore = "needs PostgreSQL"]
 async fn a_database_of_an_earlier_version_goes_on() {
-    goes_on(&Kept::of_earlier(Engine::Postgres)).await;
+    goes_on(&Kept::of_earlier(Engine::Postgres, KeptSet::Ended)).await;
 }
 
 #[tokio::test]

@@ -34,6 +34,13 @@ pub(super) enum Engine {
     Postgres,
 }
 
+/// What an earlier version has left in a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeptSet {
+    Ended,
+    Suspended,
+}
+
 /// A directory with a database, the contents of its files, and what was told of them.
 #[derive(Debug)]
 pub(super) struct Kept {
@@ -49,20 +56,22 @@ pub(super) struct Writing {
     pub(super) told: Told,
 }
 
-/// Where the database of the earlier version lies.
-pub(super) fn directory(engine: Engine) -> PathBuf {
-    let name = match engine {
+/// Where the database of an earlier version lies, with runs that have ended or with suspended ones.
+pub(super) fn directory(engine: Engine, set: KeptSet) -> PathBuf {
+    let of_all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/upgrades");
+    let of_set = match set {
+        KeptSet::Ended => of_all,
+        KeptSet::Suspended => of_all.join("suspended"),
+    };
+    of_set.join(match engine {
         Engine::Sqlite => "sqlite",
         Engine::Postgres => "postgres",
-    };
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/integration/upgrades")
-        .join(name)
+    })
 }
 
 impl Kept {
-    pub(super) fn of_earlier(engine: Engine) -> Self {
-        Self::at(engine, &directory(engine))
+    pub(super) fn of_earlier(engine: Engine, set: KeptSet) -> Self {
+        Self::at(engine, &directory(engine, set))
     }
 
     pub(super) fn at(engine: Engine, directory: &Path) -> Self {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::kept::{Engine, Kept};
+use super::kept::{Engine, Kept, KeptSet};
 use super::told;
 use super::{model, people, server, tools};
 use crate::support::upstream::ScriptedUpstream;
@@ -50,7 +50,7 @@ fn add(connection: &Connection) {
 async fn a_migration_that_is_killed_again_and_again_is_made_in_the_end() {
     let upstream = ScriptedUpstream::answering(model).await;
     let hook = tools().await;
-    let kept = Kept::of_earlier(Engine::Sqlite);
+    let kept = Kept::of_earlier(Engine::Sqlite, KeptSet::Ended);
     let mut builder = kept.restored(server(&upstream, &hook)).await;
     let connection = Connection::open(builder.dir().join("sessions.db")).unwrap();
     add(&connection);
