@@ -1,5 +1,7 @@
 //! Pass-through: bytes in, bytes out, both ways, for chat requests that no tool can touch and for every other endpoint.
 
+mod arbitrary;
+
 use bytes::Bytes;
 use http::Method;
 use serde_json::json;

@@ -1,5 +1,7 @@
-//! A turn that waits in the middle of a batch: one process stores it, another one finishes it.
+//! Bodies that the decoders take or refuse, and turns that wait in the middle of a batch: one process stores them, another one
+//! finishes them.
 
+mod decoding;
 mod parked;
 mod process;
 #[cfg(feature = "postgres")]
