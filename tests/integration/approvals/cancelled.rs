@@ -59,6 +59,11 @@ async fn assert_opens_no_turn(by_session: bool, restarts: bool, declares: bool) 
     assert_eq!(statuses(&answer), ["charge cancelled"]);
     assert_eq!(work(&upstream, &far, &policy), before);
     assert!(hook.calls().is_empty());
+    assert_ended(&app).await;
+}
+
+/// The session has the call as cancelled, and the turn is counted once.
+async fn assert_ended(app: &TestApp) {
     let session = app.get("/v1/sessions/s").await.json();
     let messages = session["messages"].as_array().unwrap();
     assert_eq!(messages.len(), 3, "{session}");

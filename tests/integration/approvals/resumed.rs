@@ -270,9 +270,7 @@ async fn a_run_that_resumes_by_itself_has_what_its_request_has_asked_for() {
         let expected = resumed(first.clone(), whole).await;
         let (upstream, hook, app) = start().await;
         let mut background = first;
-        let mut agent = background.get("agent").cloned().unwrap_or(json!({}));
-        agent["background"] = json!(true);
-        background["agent"] = agent;
+        background["agent"]["background"] = json!(true);
         let id = app.post_chat(background).await.json()["id"].clone();
         let approval = super::alone::waiting(app.client(), &id).await.remove(0);
         approve(app.client(), &approval).await;

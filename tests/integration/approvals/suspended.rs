@@ -134,8 +134,11 @@ fn without_members(turn: &str) -> String {
     turn
 }
 
+/// What becomes of the text of a turn.
+type TurnChange = fn(&str) -> String;
+
 /// What becomes of a stored turn, by the session that has it.
-const CHANGES: [(&str, fn(&str) -> String); 6] = [
+const CHANGES: [(&str, TurnChange); 6] = [
     ("form", of_another_form),
     ("form-restored", of_another_form),
     ("word", with_an_unknown_word),
