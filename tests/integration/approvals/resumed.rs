@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::alone::approve;
+use super::alone::{approve, ended, waiting};
+use super::cancelled::suspended;
 use super::{
     Builder, ScriptedUpstream, TestApp, Value, Webhook, ask_with, asked, calls, charge, hook, json,
     pay, server, statuses, text, with,
@@ -230,7 +231,7 @@ fn pay_response() -> Value {
 /// A response that waits, and is resumed by a request with the same members or without any, in this dialect.
 async fn resumed_response(first: &Value, next: Value, path: &str) -> Seen {
     let (upstream, hook, app) = start().await;
-    let waiting = app.post("/v1/responses", first).await.json();
+    let begun = app.post("/v1/responses", first).await.json();
     let approval = eventually("a question", || async {
         let list = app.get("/v1/agent/approvals").await.json();
         list["data"].get(0).cloned()
@@ -238,7 +239,7 @@ async fn resumed_response(first: &Value, next: Value, path: &str) -> Seen {
     .await;
     approve(app.client(), &approval).await;
     let next = match next.get("input") {
-        Some(_) => with(next, "previous_response_id", waiting["id"].clone()),
+        Some(_) => with(next, "previous_response_id", begun["id"].clone()),
         None => next,
     };
     let answer = app.post(path, &next).await;
@@ -272,9 +273,10 @@ async fn a_run_that_resumes_by_itself_has_what_its_request_has_asked_for() {
         let mut background = first;
         background["agent"]["background"] = json!(true);
         let id = app.post_chat(background).await.json()["id"].clone();
-        let approval = super::alone::waiting(app.client(), &id).await.remove(0);
+        let approval = waiting(app.client(), &id).await.remove(0);
+        suspended(&app).await;
         approve(app.client(), &approval).await;
-        let answer = super::alone::ended(app.client(), &id).await;
+        let answer = ended(app.client(), &id).await;
         assert_eq!(answer.content(), "Paid.");
         let found = Seen::of(&upstream, &hook, statuses(&answer));
         assert_eq!(found, expected, "{name}");

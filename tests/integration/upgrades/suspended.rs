@@ -129,6 +129,15 @@ async fn decide(app: &TestApp, approval: &Value, decision: &Value) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
+/// Waits until no run runs: those that wait are suspended, and what is decided does not run in their first part.
+async fn suspends(app: &TestApp) {
+    eventually("the end of the first parts of runs", || async {
+        let metrics = app.get("/metrics").await.text();
+        metrics.contains("loopwright_runs 0\n").then_some(())
+    })
+    .await;
+}
+
 /// What is decided before the process is killed.
 async fn decide_first(app: &TestApp, said: &str, id: &Value) {
     match said {
@@ -143,6 +152,7 @@ async fn decide_first(app: &TestApp, said: &str, id: &Value) {
             .await;
         }
         "Edit" => {
+            suspends(app).await;
             let both = asked(app, id, 2).await;
             let first = both.iter().find(|one| one["arguments"]["cents"] == 5);
             let edited = json!({"decision": "approve", "arguments": {"account": "a", "cents": 50}});
@@ -288,11 +298,7 @@ async fn write(engine: Engine, directory: &Path, earlier: Option<&str>) {
     };
     let mut app = told::started(builder).await;
     let runs = suspended(&app).await;
-    eventually("the end of the calls beside the questions", || async {
-        let metrics = app.get("/metrics").await.text();
-        metrics.contains("loopwright_runs 0\n").then_some(())
-    })
-    .await;
+    suspends(&app).await;
     app.kill9().await;
     kept.keep(&mut app, &place, false).await;
     kept.keep_told(&json!(runs), &Told::new());
