@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 pub use self::faults::{FaultScope, Faults};
 pub use self::input::{DraftMessages, UnreadMessages};
@@ -106,13 +107,20 @@ impl CallDraft {
     }
 }
 
-/// Members, with those of an earlier text that they do not name.
+/// Members, with those of an earlier text that they do not name, or name as null.
 fn joined_members(members: Arc<str>, earlier: &str) -> Arc<str> {
     let (own, before) = (format!("{{{members}}}"), format!("{{{earlier}}}"));
     let (Ok(own), Ok(before)) = (RawObject::parse(&own), RawObject::parse(&before)) else {
         return members;
     };
-    let named: Vec<&str> = own.iter().map(|(name, _)| name).collect();
+    let is_null = |(name, value): (&str, &RawValue)| {
+        (value.get() == "null" && before.get(name).is_some()).then(|| name.to_owned())
+    };
+    let nulls: Vec<String> = own.iter().filter_map(is_null).collect();
+    let nulls: Vec<&str> = nulls.iter().map(String::as_str).collect();
+    let members: Arc<str> = own.members_without(&nulls).into();
+    let named = own.iter().map(|(name, _)| name);
+    let named: Vec<&str> = named.filter(|name| !nulls.contains(name)).collect();
     let missing = before.members_without(&named);
     match (&*members, &*missing) {
         (_, "") => members,
@@ -122,10 +130,13 @@ fn joined_members(members: Arc<str>, earlier: &str) -> Arc<str> {
 }
 
 impl TurnDraft {
-    /// The MCP servers that the request declares.
+    /// The tools that hold secrets.
     pub(crate) fn servers(&self) -> Vec<DraftTool> {
         let declared = self.tools.declared.iter();
-        declared.filter(|tool| tool.is_server()).cloned().collect()
+        declared
+            .filter(|tool| tool.holds_secrets())
+            .cloned()
+            .collect()
     }
 
     /// Adds the MCP servers that were not stored with the draft; says whether it lacks none any more.
@@ -141,11 +152,11 @@ impl TurnDraft {
 
     /// The draft as it is stored: without MCP servers, which hold secrets.
     pub(crate) fn without_servers(&self) -> Cow<'_, Self> {
-        if !self.tools.declared.iter().any(DraftTool::is_server) {
+        if !self.tools.declared.iter().any(DraftTool::holds_secrets) {
             return Cow::Borrowed(self);
         }
         let mut draft = self.clone();
-        draft.tools.declared.retain(|tool| !tool.is_server());
+        draft.tools.declared.retain(|tool| !tool.holds_secrets());
         draft.lacks_servers = true;
         Cow::Owned(draft)
     }

@@ -67,6 +67,9 @@ pub struct HostedTool {
     pub json: Box<str>,
     /// The field that declares it, for errors.
     pub param: String,
+    /// The entry has credentials, or may have some.
+    #[serde(default)]
+    pub has_credentials: bool,
 }
 
 /// What a request says of code execution.
@@ -176,7 +179,11 @@ impl DraftTools {
         let own = Self {
             code,
             web: self.web.or(suspended.web),
-            choice: self.choice.or(suspended.choice),
+            choice: match self.declared.is_empty() {
+                true => self.choice.or(suspended.choice),
+                // It may name a tool that there is no more.
+                false => self.choice,
+            },
             filter,
             ..self
         };
@@ -206,8 +213,12 @@ impl DraftTool {
             }
     }
 
-    /// Whether it is an MCP server.
-    pub(crate) fn is_server(&self) -> bool {
-        matches!(self, Self::Server(..))
+    /// Whether it may hold secrets, so that it is not stored: an MCP server, or an entry of the upstream's with credentials.
+    pub(crate) fn holds_secrets(&self) -> bool {
+        match self {
+            Self::Server(..) => true,
+            Self::Hosted(tool) => tool.has_credentials,
+            Self::Function(_) | Self::LeftOut(_) => false,
+        }
     }
 }

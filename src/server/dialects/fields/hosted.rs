@@ -119,6 +119,7 @@ impl<'a> HostedFields<'a> {
             };
             let server = (kind == mcp::MCP).then(|| servers.next()).flatten();
             let tool = HostedTool {
+                has_credentials: kind == mcp::MCP || has_credentials(&json),
                 kind,
                 json: json.get().into(),
                 param,
@@ -135,6 +136,16 @@ impl<'a> HostedFields<'a> {
             ..DraftTools::default()
         }
     }
+}
+
+/// Whether an entry has members that hold credentials.
+fn has_credentials(entry: &RawValue) -> bool {
+    let object = RawObject::parse(entry.get());
+    let holds = |object: RawObject<'_>| {
+        let members = ["authorization", "headers"].iter();
+        members.into_iter().any(|name| object.get(name).is_some())
+    };
+    object.map_or(true, holds)
 }
 
 #[cfg(test)]
