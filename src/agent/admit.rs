@@ -11,7 +11,8 @@ mod tool_choice;
 use std::sync::Arc;
 
 use self::asked::AskedTools;
-pub use self::defaults::{Defaults, KeyDefaults};
+pub(crate) use self::defaults::Defaults;
+pub use self::defaults::KeyDefaults;
 use self::offer::ServerOffer;
 use self::servers::level;
 use self::tool_choice::ToolChoice;

@@ -80,7 +80,6 @@ pub(super) enum CallState {
     Running(Started),
     /// It waits for a decision, and its tool was not called.
     Waiting(Box<GateWait>),
-    /// It has its answer.
     Answered(Box<CallAnswer>),
 }
 
@@ -91,7 +90,6 @@ pub(super) struct Started(pub(super) Arc<AtomicBool>);
 /// The answer to one call.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CallAnswer {
-    /// The call ran.
     pub(super) ran: bool,
     /// How it ended.
     pub(super) status: ToolStatus,

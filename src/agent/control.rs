@@ -59,33 +59,33 @@ impl TurnControl {
     }
 
     /// Lets the batch in progress end, or the model call if no batch runs, and ends the turn then.
-    pub fn stop_after_round(&self) {
+    pub(crate) fn stop_after_round(&self) {
         self.0.after_round.store(true, Ordering::Relaxed);
     }
 
     /// Why the turn is aborted, if it is.
-    pub fn abort_reason(&self) -> Option<AbortReason> {
+    pub(crate) fn abort_reason(&self) -> Option<AbortReason> {
         self.0.reason.get().copied()
     }
 
     /// Resolves once the turn is aborted.
-    pub fn aborted(&self) -> WaitForCancellationFutureOwned {
+    pub(crate) fn aborted(&self) -> WaitForCancellationFutureOwned {
         self.0.aborted.clone().cancelled_owned()
     }
 
     /// Whether a server-side call has started.
-    pub fn calls_started(&self) -> bool {
+    pub(crate) fn calls_started(&self) -> bool {
         self.0.calls_started.load(Ordering::Relaxed)
     }
 
     /// Whether a call of a tool has started that is not idempotent, so that a client must not resend the request on its
     /// own.
-    pub fn side_effects(&self) -> bool {
+    pub(crate) fn side_effects(&self) -> bool {
         self.0.side_effects.load(Ordering::Relaxed)
     }
 
     /// Whether the turn has ended here and is kept, to go on by itself.
-    pub fn is_parked(&self) -> bool {
+    pub(crate) fn is_parked(&self) -> bool {
         self.0.parked.load(Ordering::Acquire)
     }
 

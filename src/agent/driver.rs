@@ -164,7 +164,7 @@ impl Run {
     }
 
     /// Whether the next event comes from a model stream.
-    pub fn is_reading_model(&self) -> bool {
+    pub(crate) fn is_reading_model(&self) -> bool {
         self.ready.is_empty() && matches!(self.phase, Phase::ModelCall(_))
     }
 

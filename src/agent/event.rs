@@ -14,10 +14,9 @@ use protocol::ids::{FileId, SessionId};
 use protocol::openai::citation::UrlCitation;
 use protocol::openai::tool::{CallKind, ToolCall};
 use protocol::openai::usage::{FinishReason, Usage};
+pub(crate) use tools::RemoteToolName;
 use tools::gate::GateWait;
-pub use tools::{
-    CodeDetail, RemoteToolName, ToolDetail, ToolKind, ToolSource, ToolStatus, WebDetail,
-};
+pub use tools::{CodeDetail, ToolDetail, ToolKind, ToolSource, ToolStatus, WebDetail};
 
 /// One event of a run. Those that tell of the answer can be stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -312,7 +311,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// The outcome of a turn that was cancelled before it began.
-    pub fn cancelled() -> Self {
+    pub(crate) fn cancelled() -> Self {
         Self {
             stop_reason: StopReason::Cancelled,
             finish_reason: FinishReason::Stop,

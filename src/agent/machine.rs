@@ -15,7 +15,7 @@ use protocol::openai::usage::FinishReason;
 
 /// The state of one turn.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     policies: TurnPolicies,
     batches: u32,
     rounds: u32,
@@ -27,7 +27,7 @@ pub struct Machine {
 
 /// The decision before a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BeforeModelCall {
+pub(crate) enum BeforeModelCall {
     /// The model is called with this offer of tools.
     Call(Offer),
     /// The turn ends here.
@@ -38,7 +38,7 @@ pub enum BeforeModelCall {
 
 /// How a model call offers tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offer {
+pub(crate) enum Offer {
     /// With the `tool_choice` of the request.
     AsRequested,
     /// With a `tool_choice` that does not force a call.
@@ -53,7 +53,7 @@ pub enum Offer {
 
 impl Offer {
     /// Whether the model must answer without calls: those that it asks for all the same are not run.
-    pub fn is_final(self) -> bool {
+    pub(crate) fn is_final(self) -> bool {
         match self {
             Self::AsRequested | Self::Unforced => false,
             Self::Forbidden | Self::Withheld(_) | Self::Removed(_) => true,
@@ -63,22 +63,22 @@ impl Offer {
 
 /// What the machine is told of a model's answer.
 #[derive(Debug, Clone, Copy)]
-pub struct ReplyFacts<'a> {
+pub(crate) struct ReplyFacts<'a> {
     /// Why the model stopped.
-    pub finish: &'a FinishReason,
+    pub(crate) finish: &'a FinishReason,
     /// The tokens of the call, in and out.
-    pub tokens: u64,
+    pub(crate) tokens: u64,
     /// The calls that the model asks for.
-    pub calls: &'a [CallFacts],
+    pub(crate) calls: &'a [CallFacts],
     /// It has text, or something in its place.
-    pub has_answer: bool,
+    pub(crate) has_answer: bool,
     /// The model was offered tools.
-    pub with_tools: bool,
+    pub(crate) with_tools: bool,
 }
 
 /// The decision after a model's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AfterModelCall {
+pub(crate) enum AfterModelCall {
     /// The turn ends with this answer. Calls in it are neither run nor stored.
     Finish(StopReason),
     /// The final call brought no answer. It is made once more, without tools; this reply is neither run nor stored.
@@ -93,7 +93,7 @@ pub enum AfterModelCall {
 
 /// The decision after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AfterBatch {
+pub(crate) enum AfterBatch {
     /// The loop goes on with [`Machine::before_model_call`].
     Continue,
     /// The turn ends.
@@ -102,7 +102,7 @@ pub enum AfterBatch {
 
 impl Machine {
     /// The machine of a new turn.
-    pub fn new(policies: TurnPolicies) -> Self {
+    pub(crate) fn new(policies: TurnPolicies) -> Self {
         Self {
             policies,
             batches: 0,
@@ -113,27 +113,26 @@ impl Machine {
     }
 
     /// The number of the next batch, from 0.
-    pub fn round(&self) -> u32 {
+    pub(crate) fn round(&self) -> u32 {
         self.batches
     }
 
     /// Rounds in which server-side tools ran.
-    pub fn rounds(&self) -> u32 {
+    pub(crate) fn rounds(&self) -> u32 {
         self.rounds
     }
 
-    /// The number of model calls.
-    pub fn model_calls(&self) -> u32 {
+    pub(crate) fn model_calls(&self) -> u32 {
         self.model_calls
     }
 
     /// Whether the request forbids every call.
-    pub fn forbids_calls(&self) -> bool {
+    pub(crate) fn forbids_calls(&self) -> bool {
         self.policies.forbids_calls()
     }
 
     /// Decides whether and how the model is called next. `elapsed` is the age of the turn.
-    pub fn before_model_call(&mut self, elapsed: Duration) -> BeforeModelCall {
+    pub(crate) fn before_model_call(&mut self, elapsed: Duration) -> BeforeModelCall {
         if let Some(reason) = self.final_call {
             self.model_calls += 1;
             return BeforeModelCall::Call(Offer::Removed(reason));
@@ -168,12 +167,12 @@ impl Machine {
     }
 
     /// The model is not called after all, and the turn ends.
-    pub fn model_not_called(&mut self) {
+    pub(crate) fn model_not_called(&mut self) {
         self.model_calls = self.model_calls.saturating_sub(1);
     }
 
     /// Decides what follows a model's answer.
-    pub fn after_model_call(&mut self, reply: &ReplyFacts<'_>) -> AfterModelCall {
+    pub(crate) fn after_model_call(&mut self, reply: &ReplyFacts<'_>) -> AfterModelCall {
         self.policies.model_called(reply.tokens);
         if let Some(reason) = self.final_call {
             return after_final_call(reason, reply);
@@ -204,7 +203,7 @@ impl Machine {
     }
 
     /// Decides what follows a batch, given the outcomes in the order of the calls.
-    pub fn after_batch(&mut self, outcomes: &[CallOutcome]) -> AfterBatch {
+    pub(crate) fn after_batch(&mut self, outcomes: &[CallOutcome]) -> AfterBatch {
         self.batches += 1;
         self.rounds += u32::from(outcomes.iter().any(|outcome| outcome.ran));
         self.policies.batch_ended(outcomes);

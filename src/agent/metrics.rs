@@ -33,7 +33,8 @@ use decisions::DecisionMetrics;
 use figures::{CodeMetrics, McpMetrics, WebMetrics};
 pub use gauge::GaugeGuard;
 use hooks::HookMetrics;
-pub use labels::{ModelOutcome, RefusedLabel, RouteLabel, ToolLabel};
+pub(crate) use labels::{ModelOutcome, ToolLabel};
+pub use labels::{RefusedLabel, RouteLabel};
 use tools::ToolStatus;
 use tools::repair::Repair;
 pub use usage::ModelUse;
@@ -137,13 +138,13 @@ impl Metrics {
     }
 
     /// Counts a turn: its rounds and one of the ends given to [`Metrics::new`].
-    pub fn turn_ended(&self, rounds: u32, end: &'static str) {
+    pub(crate) fn turn_ended(&self, rounds: u32, end: &'static str) {
         self.0.turns.get_or_create(&[("stop_reason", end)]).inc();
         self.0.turn_rounds.observe(f64::from(rounds));
     }
 
     /// Records the time of a turn that loopwright itself took.
-    pub fn turn_overhead(&self, overhead: Duration) {
+    pub(crate) fn turn_overhead(&self, overhead: Duration) {
         self.0.overhead_seconds.observe(overhead.as_secs_f64());
     }
 
@@ -153,7 +154,12 @@ impl Metrics {
     }
 
     /// Counts a tool call.
-    pub fn tool_finished(&self, tool: ToolLabel<'_>, status: ToolStatus, duration: Duration) {
+    pub(crate) fn tool_finished(
+        &self,
+        tool: ToolLabel<'_>,
+        status: ToolStatus,
+        duration: Duration,
+    ) {
         let tool = match tool {
             ToolLabel::Configured(name) => self.0.tool(name),
             ToolLabel::Dispatch => Arc::clone(&self.0.dispatch),
@@ -170,18 +176,23 @@ impl Metrics {
     }
 
     /// Counts a repair of a call as a model wrote it.
-    pub fn call_repaired(&self, repair: Repair) {
+    pub(crate) fn call_repaired(&self, repair: Repair) {
         let labels = [("repair", repair.as_str())];
         self.0.call_repairs.get_or_create(&labels).inc();
     }
 
     /// Records the time that the code of one call ran.
-    pub fn cell_finished(&self, duration: Duration) {
+    pub(crate) fn cell_finished(&self, duration: Duration) {
         self.0.cell_seconds.observe(duration.as_secs_f64());
     }
 
     /// Counts one call of a model.
-    pub fn model_call_finished(&self, upstream: &str, outcome: ModelOutcome, duration: Duration) {
+    pub(crate) fn model_call_finished(
+        &self,
+        upstream: &str,
+        outcome: ModelOutcome,
+        duration: Duration,
+    ) {
         let upstream = self.upstream(upstream);
         let labels = ModelCallLabels {
             upstream: Arc::clone(&upstream),
@@ -200,7 +211,7 @@ impl Metrics {
     }
 
     /// Counts a call that a model of `upstream` wrote as text.
-    pub fn text_call(&self, upstream: &str, form: &'static str) {
+    pub(crate) fn text_call(&self, upstream: &str, form: &'static str) {
         let labels = TextCallLabels {
             upstream: self.upstream(upstream),
             form,
@@ -220,12 +231,12 @@ impl Metrics {
     }
 
     /// Counts a run until the guard is dropped.
-    pub fn run_started(&self) -> GaugeGuard {
+    pub(crate) fn run_started(&self) -> GaugeGuard {
         GaugeGuard::new(&self.0.runs)
     }
 
     /// Counts a failure of the session store.
-    pub fn session_store_failed(&self) {
+    pub(crate) fn session_store_failed(&self) {
         self.0.store_errors.inc();
     }
 

@@ -83,7 +83,6 @@ pub(super) struct ModelAnswer {
     pub(super) with_tools: bool,
     /// The upstream was told that the model has to call one.
     pub(super) was_forced: bool,
-    /// The upstream that answered.
     pub(super) upstream: Arc<dyn Upstream>,
 }
 
@@ -195,7 +194,6 @@ impl ActiveModelCall {
         self.take(event, buffer_mode)
     }
 
-    /// Ends the answer.
     fn end(&mut self, request: &TurnRequest) -> Result<Box<ModelAnswer>, IncompleteReply> {
         let withheld = self.offer.is_final();
         let assembler = std::mem::take(&mut self.assembler);

@@ -21,7 +21,6 @@ pub(super) struct OpenBatch {
 pub(super) struct RoundResults {
     /// The messages for the history, in order.
     pub(super) messages: Vec<StoredMessage>,
-    /// The images that they name.
     pub(super) images: NamedContents,
     /// Some of the images are of results that were stored, and have to be looked up again.
     pub(super) has_stored_images: bool,

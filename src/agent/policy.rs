@@ -20,8 +20,8 @@
 //! to whomever it belongs: [`CallFacts::Unknown`]. A check of a single call that has to be awaited (an approval, a hook) is
 //! part of [`tools::gate`], through which a call goes before it runs.
 
-pub mod budget;
-pub mod repeat;
+pub(crate) mod budget;
+pub(crate) mod repeat;
 
 use std::time::Duration;
 
@@ -35,22 +35,22 @@ use super::stop::StopReason;
 
 /// The rules of one turn.
 #[derive(Debug, Clone, Copy)]
-pub struct TurnRules {
+pub(crate) struct TurnRules {
     /// Most rounds of server-side tools.
-    pub max_rounds: u32,
+    pub(crate) max_rounds: u32,
     /// Limits on calls, time and tokens.
-    pub limits: TurnLimits,
+    pub(crate) limits: TurnLimits,
     /// What happens when a limit is reached.
-    pub on_limit: OnLimit,
+    pub(crate) on_limit: OnLimit,
     /// The request's choice of tools forbids every call.
-    pub forbids_calls: bool,
+    pub(crate) forbids_calls: bool,
     /// Which identical call is suppressed; 0 for none.
-    pub repeat_threshold: u32,
+    pub(crate) repeat_threshold: u32,
 }
 
 /// The policies of one turn, with their state.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct TurnPolicies {
+pub(crate) struct TurnPolicies {
     on_limit: OnLimit,
     forbids_calls: bool,
     budget: Budget,
@@ -59,10 +59,9 @@ pub struct TurnPolicies {
 
 /// What the policies know of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CallFacts {
+pub(crate) enum CallFacts {
     /// A call of a server-side tool with usable arguments.
     Server {
-        /// The call.
         call: CallSignature,
         /// Its tool is exempt from the repeat guard.
         repeatable: bool,
@@ -79,7 +78,7 @@ pub enum CallFacts {
 
 /// What is done with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CallDecision {
+pub(crate) enum CallDecision {
     /// It goes to the gate and runs if the gate admits it.
     Run,
     /// It is handed to the client.
@@ -98,20 +97,20 @@ pub enum CallDecision {
 
 /// What became of one call of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallOutcome {
+pub(crate) struct CallOutcome {
     /// What was decided about it.
-    pub decision: CallDecision,
+    pub(crate) decision: CallDecision,
     /// It ran. A call that the gate refused did not.
-    pub ran: bool,
+    pub(crate) ran: bool,
     /// Its result asks for the end of the turn.
-    pub terminate: bool,
+    pub(crate) terminate: bool,
     /// The call and its result, if the repeat guard is to remember them.
-    pub answered: Option<AnsweredCall>,
+    pub(crate) answered: Option<AnsweredCall>,
 }
 
 impl CallFacts {
     /// The call, unless it is the client's.
-    pub fn signature(self) -> Option<CallSignature> {
+    pub(crate) fn signature(self) -> Option<CallSignature> {
         match self {
             Self::Server { call, .. }
             | Self::Unusable(call)
@@ -124,7 +123,7 @@ impl CallFacts {
 
 impl TurnRules {
     /// The rules of a turn with these options.
-    pub fn of(options: &Options, forbids_calls: bool) -> Self {
+    pub(crate) fn of(options: &Options, forbids_calls: bool) -> Self {
         Self {
             max_rounds: options.max_tool_rounds,
             limits: options.limits,
@@ -137,7 +136,7 @@ impl TurnRules {
 
 impl TurnPolicies {
     /// Policies in their initial state.
-    pub fn new(rules: TurnRules) -> Self {
+    pub(crate) fn new(rules: TurnRules) -> Self {
         Self {
             on_limit: rules.on_limit,
             forbids_calls: rules.forbids_calls,
@@ -147,17 +146,17 @@ impl TurnPolicies {
     }
 
     /// What happens at a limit.
-    pub fn on_limit(&self) -> OnLimit {
+    pub(crate) fn on_limit(&self) -> OnLimit {
         self.on_limit
     }
 
     /// Whether the request's choice of tools forbids every call.
-    pub fn forbids_calls(&self) -> bool {
+    pub(crate) fn forbids_calls(&self) -> bool {
         self.forbids_calls
     }
 
     /// The limit that forbids another model call. `elapsed` is the age of the turn.
-    pub fn forbids_model_call(&self, elapsed: Duration) -> Option<StopReason> {
+    pub(crate) fn forbids_model_call(&self, elapsed: Duration) -> Option<StopReason> {
         let repeated = || {
             self.repeats
                 .ends_turn()
@@ -167,22 +166,22 @@ impl TurnPolicies {
     }
 
     /// The limit that forbids further calls of server-side tools.
-    pub fn forbids_tool_calls(&self) -> Option<StopReason> {
+    pub(crate) fn forbids_tool_calls(&self) -> Option<StopReason> {
         self.budget.forbids_tool_calls()
     }
 
     /// Records that a model call begins.
-    pub fn begin_model_call(&mut self) {
+    pub(crate) fn begin_model_call(&mut self) {
         self.budget.begin_model_call();
     }
 
     /// Records a finished model call and its tokens.
-    pub fn model_called(&mut self, tokens: u64) {
+    pub(crate) fn model_called(&mut self, tokens: u64) {
         self.budget.spend_tokens(tokens);
     }
 
     /// Decides what is done with a call.
-    pub fn decide(&mut self, call: CallFacts) -> CallDecision {
+    pub(crate) fn decide(&mut self, call: CallFacts) -> CallDecision {
         match call {
             CallFacts::Client => CallDecision::HandOver,
             CallFacts::Denied(_) => CallDecision::Deny,
@@ -203,7 +202,7 @@ impl TurnPolicies {
     }
 
     /// Records a batch, with the outcomes in the order of the calls.
-    pub fn batch_ended(&mut self, outcomes: &[CallOutcome]) {
+    pub(crate) fn batch_ended(&mut self, outcomes: &[CallOutcome]) {
         let admitted = |outcome: &&CallOutcome| outcome.decision == CallDecision::Run;
         let stopped = outcomes.iter().filter(admitted).filter(|one| !one.ran);
         self.budget.spend_round();

@@ -6,20 +6,21 @@ pub mod backup;
 pub mod export;
 pub mod files;
 mod interrupted;
-pub mod merge;
-pub mod repair;
-pub mod service;
+pub(crate) mod merge;
+pub(crate) mod repair;
+pub(crate) mod service;
 pub mod settings;
 mod title;
 
-pub use self::interrupted::interrupted_results;
-pub use self::service::{Sessions, UnwrittenChange};
+pub(crate) use self::interrupted::interrupted_results;
+pub use self::service::Sessions;
+pub(crate) use self::service::UnwrittenChange;
 pub use store::{
     Approval, ApprovalDecision, ApprovalEvent, ApprovalQuestion, ApprovalState, ApprovalVerdict,
-    Attachment, Change, Decided, IdOrigin, Lease, Remember, Replaced, SessionHead, SessionSummary,
-    StorageFull, StoreError, StoredMessage, StoredSession, TurnChange, UnstoredTurn, View,
-    WaitingFilter, WaitingTurn,
+    Change, Decided, Remember, Replaced, SessionHead, SessionSummary, StorageFull, StoreError,
+    StoredMessage, StoredSession, View, WaitingFilter,
 };
+pub(crate) use store::{Attachment, IdOrigin, Lease, TurnChange, UnstoredTurn, WaitingTurn};
 
 /// How a request's messages relate to the stored history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]

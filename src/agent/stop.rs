@@ -63,7 +63,7 @@ impl TurnEnd {
 
 impl StopReason {
     /// Every reason.
-    pub const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Completed,
         Self::ClientTools,
         Self::ApprovalRequired,

@@ -146,7 +146,6 @@ impl ModelSpan {
         self.span.fail(error.class());
     }
 
-    /// The call is answered.
     pub(super) fn answered(
         mut self,
         answer: &ModelAnswer,

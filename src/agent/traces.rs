@@ -19,7 +19,8 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use tokio::task::spawn_blocking;
 
-pub use self::attributes::{TracedCall, TracedReply, TracedRequest, TracedTurn};
+pub use self::attributes::TracedRequest;
+pub(crate) use self::attributes::{TracedCall, TracedReply, TracedTurn};
 use self::otlp::{Exporter, OpenSpan};
 use self::settings::Settings;
 
@@ -174,7 +175,7 @@ impl Span {
     }
 
     /// Whether the span has messages, arguments and results.
-    pub fn has_contents(&self) -> bool {
+    pub(crate) fn has_contents(&self) -> bool {
         self.contents
     }
 

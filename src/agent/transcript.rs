@@ -123,7 +123,6 @@ impl AnswerText {
         }
     }
 
-    /// Begins a round.
     pub(super) fn begin_round(&mut self) {
         self.earlier_sent |= self.current_sent;
         self.current_sent = false;

@@ -17,7 +17,6 @@ pub(super) struct Truncation {
 }
 
 impl Truncation {
-    /// For this history.
     pub(super) fn new(history: &[Message]) -> Self {
         let is_user = |message: &Message| *message.role() == Role::User;
         let leading = history.iter().take_while(|it| it.is_instruction()).count();

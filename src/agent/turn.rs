@@ -16,17 +16,17 @@ use protocol::openai::message::Message;
 // The types of the fields, so that a decoder imports only this module.
 pub use super::draft::NamedFile;
 pub use super::parked::{Continuation, SuspendedTurn, SuspendedTurnError};
-pub use crate::session::{SessionMode, WaitingTurn};
-pub use policy::rules::{Effect, Level, LevelName, Permissions, RuleEntry, RuleError, RuleSet};
+pub use crate::session::SessionMode;
+pub(crate) use crate::session::WaitingTurn;
+pub use policy::rules::{Effect, RuleEntry};
+pub(crate) use policy::rules::{Level, LevelName, Permissions, RuleError, RuleSet};
 pub use tools::mcp::ConnectedServer;
-pub use tools::mcp_offer::McpServerRequest;
-pub use tools::requested::{
-    Availability, CODE_INTERPRETER, Capability, CodeOptions, ContextSize, RequestedTools,
-    WantedFile, WebOptions,
-};
-pub use tools::set::{Globs, ToolFilter, ToolSet};
+pub(crate) use tools::mcp_offer::McpServerRequest;
+pub(crate) use tools::requested::{Availability, CodeOptions, RequestedTools};
+pub use tools::requested::{CODE_INTERPRETER, Capability, ContextSize, WantedFile, WebOptions};
+pub(crate) use tools::set::{Globs, ToolFilter, ToolSet};
 pub use tools::web::{DomainFilter, Location};
-pub use upstream::CallTemplate;
+pub(crate) use upstream::CallTemplate;
 pub use upstream::router::Route;
 
 /// The caller of a request, and what the request's head says.
@@ -91,7 +91,7 @@ impl TurnRecord {
 ///
 /// # Errors
 /// When a rule cannot be used.
-pub fn compiled(rules: Vec<RuleEntry>) -> Result<Arc<RuleSet>, RuleError> {
+pub(crate) fn compiled(rules: Vec<RuleEntry>) -> Result<Arc<RuleSet>, RuleError> {
     let long = rules.iter().any(|rule| !rule.patterns.is_empty());
     block_in_place_if(long, || RuleSet::compile(rules)).map(Arc::new)
 }
@@ -116,7 +116,7 @@ pub struct TurnRequest {
     /// Decisions about calls of the session that wait. They are made before the turn goes on.
     pub decisions: Vec<GivenDecision>,
     /// The labels of MCP servers whose calls end the turn when they wait: its answer brings the question to the client.
-    pub asking_servers: Vec<String>,
+    pub(crate) asking_servers: Vec<String>,
     /// How the turn resumes by itself once all that it waits for is decided. Without it, a request has to follow.
     pub continuation: Option<Continuation>,
     /// The turn that waits for a result which the request brings, if it was looked for already.
@@ -124,7 +124,7 @@ pub struct TurnRequest {
     /// The draft is that of the suspended turn that is resumed.
     pub is_resumed: bool,
     /// The MCP servers of the suspended turn of its session.
-    pub kept_servers: Option<Vec<DraftTool>>,
+    pub(crate) kept_servers: Option<Vec<DraftTool>>,
     /// The draft that the turn was made of, without its input. It is stored with a turn that is suspended.
     pub draft: Option<Box<TurnDraft>>,
     /// The messages.

@@ -20,7 +20,6 @@ pub enum BlobLocation {
 /// The address of files in object storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketUrl {
-    /// The bucket.
     pub(super) bucket: String,
     /// The beginning of every key, without slashes around it; may be empty.
     pub(super) prefix: String,
@@ -40,7 +39,7 @@ pub struct BucketSettings {
 }
 
 /// The environment variables that are read, with the meaning that they have for Amazon's own tools.
-pub const AWS_VARIABLES: [&str; 19] = [
+pub(crate) const AWS_VARIABLES: [&str; 19] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",

@@ -8,7 +8,7 @@
 pub mod answer;
 pub mod approver;
 pub mod client;
-pub mod digest;
+pub(crate) mod digest;
 pub mod event;
 mod record;
 mod service;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::client::Hooks;
 pub use self::record::{FailedHook, HookRecord, HookedTurn};
-pub use self::service::{HookFailure, HookSetupError};
+pub use self::service::HookSetupError;
 
 /// Where in a turn a hook is asked; `on` in the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -50,14 +50,14 @@ pub enum OnFailure {
 
 /// Counts what hooks are asked, for the operator.
 pub trait HookMeter: std::fmt::Debug + Send + Sync {
-    /// A hook was asked about an event and has answered or failed after this time. `failure` is one of
-    /// [`HookFailure::REASONS`].
+    /// A hook was asked about an event and has answered or failed after this time. `failure` is its
+    /// class, such as `timeout`.
     fn hook_asked(&self, event: &'static str, duration: Duration, failure: Option<&'static str>);
 }
 
 impl HookPoint {
     /// The event that is sent at this point; the value of `hook_event_name`.
-    pub fn event_name(self) -> &'static str {
+    pub(crate) fn event_name(self) -> &'static str {
         match self {
             Self::BeforeTool => event::PRE_TOOL_USE,
             Self::AfterTool => event::POST_TOOL_USE,

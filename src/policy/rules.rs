@@ -27,9 +27,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::compile::{RuleError, RuleSet};
 pub use self::counts::CallCounts;
-pub use self::decide::{
-    Level, LevelDecision, LevelName, Permissions, RuleDecision, RuleRef, RuledCall,
-};
+#[cfg(test)]
+pub(crate) use self::decide::LevelDecision;
+pub use self::decide::{Level, LevelName, Permissions, RuleDecision, RuleRef, RuledCall};
 pub use self::entry::RuleEntry;
 
 /// What happens to a call. The stricter effect is the greater.

@@ -97,7 +97,6 @@ pub(super) struct SaveCounts {
 /// The disk usage of a working directory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DiskUsage {
-    /// Bytes.
     pub(super) bytes: u64,
     /// Files and directories.
     pub(super) inodes: u64,
@@ -157,7 +156,6 @@ impl WorkDir {
         self.snapshot().listing()
     }
 
-    /// Reads part of a file.
     pub(super) fn read(&self, part: FileRange<'_>) -> Result<FileContent, InterpreterError> {
         let refused = |refusal| refused(part.name, refusal);
         let (_, file, meta) = self.open(part.name).map_err(refused)?;

@@ -32,7 +32,6 @@ pub(super) enum Process {
 pub(super) enum ProcessEvent {
     /// Bytes of the control socket.
     Control(BytesMut),
-    /// Output.
     Output(OutputStream, BytesMut),
     /// The control socket was closed.
     Closed,

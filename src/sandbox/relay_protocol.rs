@@ -32,13 +32,11 @@ pub(super) enum RelayMessage {
     Control(BytesMut),
     /// The control socket was closed.
     Closed,
-    /// Output.
     Output(OutputStream, BytesMut),
     /// The interpreter has exited.
     Ended {
         /// The exit status.
         code: Option<i32>,
-        /// The signal.
         signal: Option<i32>,
     },
     /// The reply to a file request.
@@ -72,7 +70,6 @@ pub(super) enum FileErrorKind {
     Access,
     /// It is neither a file nor a directory.
     Special,
-    /// It is a directory.
     Directory,
     /// Its name is too long.
     Long,
@@ -112,7 +109,6 @@ pub(super) enum FileRequest<'a> {
         name: &'a str,
         /// The offset of the content; the file is created at 0.
         offset: u64,
-        /// The content.
         content: &'a [u8],
     },
     /// Create a directory.

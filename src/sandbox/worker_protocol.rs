@@ -48,7 +48,6 @@ pub(super) enum WorkerMessage {
         id: u32,
         /// Part of an animation.
         frame: bool,
-        /// The image.
         image: Image,
     },
     /// An image that is rejected.
@@ -62,14 +61,12 @@ pub(super) enum WorkerMessage {
     Text {
         /// The call.
         id: u32,
-        /// The text.
         text: String,
     },
     /// The value of the last expression.
     Value {
         /// The call.
         id: u32,
-        /// The value.
         value: Value,
     },
     /// An exception.

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use self::announce::announce;
 use self::expiry::{Lifetimes, expire, expire_waiting};
-pub use self::reload::Reloader;
+pub(crate) use self::reload::Reloader;
 use crate::config::Config;
 use crate::http::settings::local_url;
 use crate::http::{AppState, resume, server};
@@ -170,7 +170,7 @@ impl App {
 
     /// Why MCP servers do not run, for each that does not.
     #[must_use]
-    pub fn down_mcp_servers(&self) -> Vec<String> {
+    pub(crate) fn down_mcp_servers(&self) -> Vec<String> {
         let sources = self.state.sources.snapshot();
         let reasons = sources.iter().filter_map(|source| match source {
             Source::Mcp(offer) => offer.reason.clone(),

@@ -10,7 +10,7 @@
 //! | [`demo`] | the scripted model, the sample tool and the tour |
 
 pub mod approvals;
-pub mod client;
+pub(crate) mod client;
 pub mod demo;
 pub mod health;
 pub mod launch;

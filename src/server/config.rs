@@ -50,14 +50,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use approvals::{ApprovalsConfig, ApprovalsTask, DecisionArguments};
+pub use approvals::ApprovalsConfig;
+pub(crate) use approvals::{ApprovalsTask, DecisionArguments};
 pub use backup::BackupConfig;
 use cli::{DemoFlags, ServeFlags};
 pub use copy::CopyConfig;
 pub use health::HealthConfig;
 pub use launch::LaunchConfig;
-pub use search::WebConfig;
-pub use server::ServerAddress;
+pub(crate) use search::WebConfig;
+pub(crate) use server::ServerAddress;
 use validation::Validation;
 
 /// The file that explains every key, with its default.
@@ -72,39 +73,39 @@ pub struct Config {
     /// The HTTP edge.
     pub http: crate::http::settings::Settings,
     /// The address for other replicas, if there is one.
-    pub cluster: Option<net::cluster::settings::Settings>,
+    pub(crate) cluster: Option<net::cluster::settings::Settings>,
     /// The model servers, in the order in which they are tried; at least one.
-    pub upstreams: Vec<upstream::settings::Settings>,
+    pub(crate) upstreams: Vec<upstream::settings::Settings>,
     /// Retries of model calls.
-    pub retry: upstream::retry::RetryPolicy,
+    pub(crate) retry: upstream::retry::RetryPolicy,
     /// Server-side tools.
     pub tools: ::tools::settings::Settings,
     /// MCP servers.
     pub mcp: ::tools::settings::mcp::McpSettings,
     /// Hooks.
-    pub hooks: policy::hooks::settings::Settings,
+    pub(crate) hooks: policy::hooks::settings::Settings,
     /// Code execution, if it is on.
     pub sandbox: Option<::sandbox::settings::Settings>,
     /// Web search, if it is on.
-    pub web: Option<WebConfig>,
+    pub(crate) web: Option<WebConfig>,
     /// Files that requests name by their URLs.
-    pub file_urls: web::settings::FileUrlSettings,
+    pub(crate) file_urls: web::settings::FileUrlSettings,
     /// Sessions.
     pub session: ::agent::session::settings::Settings,
     /// Runs.
     pub runs: ::agent::runs::settings::Settings,
     /// The loop.
-    pub agent: ::agent::settings::Settings,
+    pub(crate) agent: ::agent::settings::Settings,
     /// Hides secrets in results of tools, if that is on.
-    pub redactor: Option<policy::redact::Redactor>,
+    pub(crate) redactor: Option<policy::redact::Redactor>,
     /// Logs.
     pub log: crate::telemetry::Settings,
     /// Traces, if there is a collector for them.
-    pub traces: Option<::agent::traces::settings::Settings>,
+    pub(crate) traces: Option<::agent::traces::settings::Settings>,
     /// Settings that are possible but probably not intended, each as one sentence for the operator.
     pub notices: Vec<String>,
     /// Settings that a change of behaviour concerns, each as one sentence for the operator.
-    pub changes: Vec<String>,
+    pub(crate) changes: Vec<String>,
     /// The same settings as keys of the file.
     effective: Box<file::File>,
     /// Those that were set, as TOML with the place of each.
@@ -117,13 +118,13 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoConfig {
     /// The address to listen on.
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// Logs.
     pub log: crate::telemetry::Settings,
     /// `PATH`, where a Python interpreter is looked up.
-    pub search_path: Option<String>,
+    pub(crate) search_path: Option<String>,
     /// `TMPDIR`, for working files of code while the demo runs.
-    pub temporary: Option<String>,
+    pub(crate) temporary: Option<String>,
 }
 
 /// Why the settings cannot be used. Its text is one line: where the fault is, what it is, and the remedy.
@@ -231,7 +232,7 @@ impl Config {
     }
 
     /// The effective values by the keys of the file, without secrets.
-    pub fn effective_values(&self) -> serde_json::Value {
+    pub(crate) fn effective_values(&self) -> serde_json::Value {
         serde_json::to_value(&*self.effective).unwrap_or_default()
     }
 

@@ -6,8 +6,8 @@
 //! | [`responses`] | the dialect of the Responses API |
 //! | [`fields`] | what means the same in all of them: heads of requests, loopwright's extensions, hosted tools |
 
-pub mod chat;
-pub mod fields;
-pub mod responses;
+pub(crate) mod chat;
+pub(crate) mod fields;
+pub(crate) mod responses;
 #[cfg(test)]
 mod tests;

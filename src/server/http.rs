@@ -15,7 +15,7 @@ mod console;
 mod containers;
 mod dialect;
 mod edge;
-pub mod error;
+pub(crate) mod error;
 mod extract;
 mod files;
 mod forward;
@@ -31,11 +31,11 @@ mod permissions;
 mod probe;
 mod reads;
 mod responses;
-pub mod resume;
+pub(crate) mod resume;
 mod routes;
-pub mod server;
+pub(crate) mod server;
 mod sessions;
-pub mod settings;
+pub(crate) mod settings;
 mod stream;
 mod tool_call;
 mod turn;
@@ -50,7 +50,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
 
 use access::CurrentAccess;
-pub use access::KeyChangeError;
+
 use agent::Agent;
 use agent::metrics::Metrics;
 use agent::runs::Runs;
@@ -70,32 +70,31 @@ use upstream::router::Router;
 
 /// The state that every handler gets; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct AppState(Arc<StateInner>);
+pub(crate) struct AppState(Arc<StateInner>);
 
 /// The parts of the server that handlers use.
 #[derive(Debug)]
-pub struct Services {
+pub(crate) struct Services {
     /// What turns are decoded for.
-    pub agent: Agent,
+    pub(crate) agent: Agent,
     /// Running turns.
-    pub runs: Runs,
+    pub(crate) runs: Runs,
     /// The model servers.
-    pub router: Arc<Router>,
+    pub(crate) router: Arc<Router>,
     /// Stored conversations and their files.
-    pub sessions: Sessions,
+    pub(crate) sessions: Sessions,
     /// Where server-side tools come from.
-    pub sources: Arc<Sources>,
-    /// The metrics.
-    pub metrics: Metrics,
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) metrics: Metrics,
     /// Starts spans.
-    pub traces: Traces,
+    pub(crate) traces: Traces,
     /// The other replicas, if they can be asked.
-    pub cluster: Option<Cluster>,
+    pub(crate) cluster: Option<Cluster>,
 }
 
 /// What all clones of [`AppState`] share.
 #[derive(Debug)]
-pub struct StateInner {
+pub(crate) struct StateInner {
     services: Services,
     settings: Settings,
     access: CurrentAccess,
@@ -139,7 +138,7 @@ impl std::ops::Deref for StateInner {
 
 impl AppState {
     /// The state of a server.
-    pub fn new(services: Services, settings: Settings) -> Self {
+    pub(crate) fn new(services: Services, settings: Settings) -> Self {
         let access = CurrentAccess::new(&settings);
         let bodies = BodyBudgets::new(&settings);
         let limits = server::limits(&settings);
@@ -166,13 +165,12 @@ impl AppState {
         }))
     }
 
-    /// Whether the console is served.
-    pub fn serves_console(&self) -> bool {
+    pub(crate) fn serves_console(&self) -> bool {
         self.settings.console
     }
 
     /// Cancelled when the server accepts no new work.
-    pub fn draining(&self) -> CancellationToken {
+    pub(crate) fn draining(&self) -> CancellationToken {
         self.draining.clone()
     }
 }
@@ -375,7 +373,7 @@ fn conversation_routes(routes: Routes) -> Routes {
 }
 
 /// The routes as they are served, with the layers around them.
-pub fn router(state: AppState) -> axum::Router {
+pub(crate) fn router(state: AppState) -> axum::Router {
     let cors = cors(&state.settings);
     let of_runs = match &state.cluster {
         Some(_) => run_routes().passed_on(&state),

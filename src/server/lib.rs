@@ -13,7 +13,7 @@
 pub mod app;
 pub mod commands;
 pub mod config;
-pub mod dialects;
+pub(crate) mod dialects;
 pub mod http;
 pub mod shutdown;
 pub mod telemetry;

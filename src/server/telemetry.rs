@@ -125,7 +125,7 @@ pub fn json_line(level: &str, message: &str, fields: &[(&str, &str)]) -> String 
 ///
 /// # Errors
 /// When the text is neither.
-pub fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+pub(crate) fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     let refused = || TelemetryError::Level {
         level: level.to_owned(),
     };

@@ -132,7 +132,6 @@ impl Store {
         .await
     }
 
-    /// The reservation that was made.
     pub(super) fn keep(&self, made: &AccountReservation) -> AccountReservation {
         AccountReservation {
             id: made.id.clone(),

@@ -179,7 +179,6 @@ impl Leases {
         (slot, queue)
     }
 
-    /// The shard of a key.
     fn shard(&self, key: &Key) -> &Shard {
         let [first, ..] = &*self.shards;
         let hash = self.hasher.hash_one(key) % SHARDS as u64;
@@ -188,7 +187,6 @@ impl Leases {
         self.shards.get(index).unwrap_or(first)
     }
 
-    /// Number of entries.
     #[cfg(test)]
     fn entries(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

@@ -48,7 +48,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-pub use self::accounts::{Account, AccountReservation};
+#[cfg(test)]
+pub(crate) use self::accounts::{Account, AccountReservation};
 pub use self::announced::ApprovalEvent;
 pub use self::approval::{
     Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, ApprovalVerdict, Decided, Remember,
@@ -56,19 +57,18 @@ pub use self::approval::{
 pub use self::approvals::WaitingFilter;
 pub use self::backup::{BackupCounts, BackupError, StoreBackup};
 pub use self::check::{check, check_directory};
-pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};
+pub use self::copy::{CopyError, CopyProgress, copy};
 use self::engine::Engine;
 pub use self::error::StoreError;
-pub use self::file::{
-    FileFilter, FileOrder, FilePage, FileRecord, FileUsage, InsertedFile, Purpose, StoredFile,
-};
-pub use self::lease::{Fence, Lease};
+pub use self::file::{FileFilter, FileOrder, FilePage, FileRecord, FileUsage, Purpose, StoredFile};
+pub(crate) use self::lease::Fence;
+pub use self::lease::Lease;
 pub use self::limits::{Growth, SessionLimits, StorageFull};
 pub use self::parked::WaitingRun;
 pub use self::postgres::PostgresUrl;
 pub use self::record::{
-    Change, IdOrigin, Replaced, SessionHead, SessionPage, SessionSummary, StoredMessage,
-    StoredSession, Title, TurnChange, View,
+    Change, IdOrigin, Replaced, SessionHead, SessionSummary, StoredMessage, StoredSession, Title,
+    TurnChange, View,
 };
 pub use self::replica::OtherReplica;
 pub use self::run::{KeyClaim, RunAnswer, RunRecord, RunRecordState};

@@ -25,7 +25,7 @@ pub use self::approvals::{
 use self::approvals::{Asks, Lifetime};
 use self::audit::DecidedBy;
 pub use self::audit::DecisionCounter;
-pub use self::hooked::PassedResult;
+pub(crate) use self::hooked::PassedResult;
 pub use self::permissions::TurnPermissions;
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
@@ -118,7 +118,7 @@ impl From<Verdict> for Admission {
 
 impl CallRefusal {
     /// The refusal of a call that the rules or a hook deny.
-    pub fn denied(tool: &str, reason: Option<&str>) -> Self {
+    pub(crate) fn denied(tool: &str, reason: Option<&str>) -> Self {
         let text = match reason {
             Some(reason) => format!("This call of '{tool}' is not permitted: {reason}"),
             None => format!("This call of '{tool}' is not permitted. Answer without it."),
@@ -130,7 +130,7 @@ impl CallRefusal {
     }
 
     /// The refusal of every call of a tool.
-    pub fn never_permitted(tool: &str, reason: Option<&str>) -> Self {
+    pub(crate) fn never_permitted(tool: &str, reason: Option<&str>) -> Self {
         let text = match reason {
             Some(reason) => format!("The tool '{tool}' is not permitted here: {reason}"),
             None => format!("The tool '{tool}' is not permitted here. Answer without it."),
@@ -151,7 +151,7 @@ impl CallRefusal {
     }
 
     /// The refusal of a call that a person has denied.
-    pub fn denied_by_person(message: Option<&str>) -> Self {
+    pub(crate) fn denied_by_person(message: Option<&str>) -> Self {
         let text = match message {
             Some(message) => {
                 format!("This call was not run: a person has denied it and says: {message}")
@@ -165,7 +165,7 @@ impl CallRefusal {
     }
 
     /// The refusal of a call that a person has denied several times.
-    pub fn denied_before() -> Self {
+    pub(crate) fn denied_before() -> Self {
         Self {
             status: ToolStatus::Denied,
             text: "This call was not run: a person has denied this very call twice. Do not make it again."
@@ -174,7 +174,7 @@ impl CallRefusal {
     }
 
     /// The refusal of a call about which nobody has decided in time.
-    pub fn expired() -> Self {
+    pub(crate) fn expired() -> Self {
         Self {
             status: ToolStatus::Denied,
             text: "This call was not run: it needs an approval, and nobody decided in time."
@@ -191,7 +191,7 @@ impl CallRefusal {
     }
 
     /// The refusal of a call after a hook has ended the turn.
-    pub fn turn_ended() -> Self {
+    pub(crate) fn turn_ended() -> Self {
         Self {
             status: ToolStatus::Cancelled,
             text: "This call was not run: a hook has ended the turn.".to_owned(),

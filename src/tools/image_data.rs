@@ -23,7 +23,7 @@ enum Form {
 
 impl ImageData {
     /// Bytes from their base64; `None` if it is not valid.
-    pub fn from_base64(text: Bytes) -> Option<Self> {
+    pub(crate) fn from_base64(text: Bytes) -> Option<Self> {
         let mut decoded = [0; CHECKED_BYTES];
         let mut ended = false;
         for piece in text.chunks(CHECKED_BYTES) {

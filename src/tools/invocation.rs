@@ -71,7 +71,7 @@ pub struct CallContext {
 
 impl ToolInvocation {
     /// `traceparent` and `tracestate` for what the call leads to.
-    pub fn trace(&self) -> &HeaderMap {
+    pub(crate) fn trace(&self) -> &HeaderMap {
         self.trace.as_ref().unwrap_or(&self.context.trace)
     }
 }

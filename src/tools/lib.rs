@@ -19,7 +19,7 @@ mod output;
 pub mod python;
 pub mod repair;
 pub mod requested;
-pub mod schema;
+pub(crate) mod schema;
 pub mod set;
 pub mod settings;
 pub mod source;
@@ -34,12 +34,14 @@ use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use image_data::ImageData;
+pub(crate) use image_data::ImageData;
 pub use incoming::IncomingResults;
-pub use invocation::{CallContext, ProgressSender, ToolInvocation, ToolProgress};
+pub(crate) use invocation::ProgressSender;
+pub use invocation::{CallContext, ToolInvocation, ToolProgress};
+pub(crate) use output::OutputStatus;
 pub use output::{
-    CodeDetail, OutputStatus, ToolDetail, ToolError, ToolFile, ToolImage, ToolNotice, ToolOutput,
-    ToolStatus, WebDetail,
+    CodeDetail, ToolDetail, ToolError, ToolFile, ToolImage, ToolNotice, ToolOutput, ToolStatus,
+    WebDetail,
 };
 use policy::rules::ToolClasses;
 use protocol::openai::tool::ToolDefinition;

@@ -48,7 +48,7 @@ pub struct McpServerRequest {
 
 impl McpOffer {
     /// Whether an owner may use the server.
-    pub fn is_for(&self, owner: &Owner) -> bool {
+    pub(crate) fn is_for(&self, owner: &Owner) -> bool {
         let matches = |globs: &Globs| owner.name().is_some_and(|name| globs.matches(name));
         self.keys.as_ref().is_none_or(matches)
     }

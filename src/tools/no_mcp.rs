@@ -18,7 +18,7 @@ use web::Outcomes;
 pub use self::NoMcp as McpServers;
 pub use self::NoMcpError as McpSetupError;
 pub use self::NoMcpServer as ConnectedServer;
-pub use self::NoMcpServer as RequestedServers;
+pub(crate) use self::NoMcpServer as RequestedServers;
 
 /// No MCP servers.
 #[derive(Debug)]

@@ -32,16 +32,16 @@ use protocol::openai::tool::ToolDefinition;
 use sandbox::settings::Network;
 use sandbox::{InterpreterError, IsolationReport, Sandbox};
 
-pub use sandbox::Stats;
+pub(crate) use sandbox::Stats;
 
 /// The tool that runs code.
 pub const EXECUTE_PYTHON: &str = "execute_python";
 /// The tool that deletes variables.
-pub const RESET_PYTHON: &str = "reset_python";
+pub(crate) const RESET_PYTHON: &str = "reset_python";
 /// The tool that shows a working file.
-pub const READ_FILE: &str = "read_file";
+pub(crate) const READ_FILE: &str = "read_file";
 /// The tool that lists the working files.
-pub const LIST_FILES: &str = "list_files";
+pub(crate) const LIST_FILES: &str = "list_files";
 /// All of them.
 pub const NAMES: [&str; 4] = [EXECUTE_PYTHON, RESET_PYTHON, READ_FILE, LIST_FILES];
 
@@ -92,12 +92,12 @@ impl CodeExecution {
     }
 
     /// Whether requests are offered the tools without asking for them.
-    pub fn is_offered_by_default(&self) -> bool {
+    pub(crate) fn is_offered_by_default(&self) -> bool {
         self.by_default
     }
 
     /// The tools for a request that wants these files produced.
-    pub fn tools_for(&self, wanted: &[WantedFile]) -> Vec<SharedTool> {
+    pub(crate) fn tools_for(&self, wanted: &[WantedFile]) -> Vec<SharedTool> {
         let mut tools = self.tools.to_vec();
         if !wanted.is_empty()
             && let Some(execute) = tools.first_mut()

@@ -76,7 +76,7 @@ impl Repaired {
 ///
 /// An empty text means no arguments, `{}`. Without a schema, the only check is that the arguments are an object.
 /// Unusable arguments keep their text if it is an object, so that the model sees what it wrote.
-pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired {
+pub(crate) fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired {
     let (text, made) = match raw.trim() {
         "" => ("{}", vec![Repair::EmptyToObject]),
         _ => (raw, Vec::new()),

@@ -43,7 +43,7 @@ const MAX_RECURSION: usize = 1024;
 
 /// A schema that arguments can be checked against.
 #[derive(Debug)]
-pub struct CompiledSchema {
+pub(crate) struct CompiledSchema {
     validator: Validator,
     document: SchemaDocument,
     weight: usize,
@@ -51,7 +51,7 @@ pub struct CompiledSchema {
 
 /// Compiled schemas by their text.
 #[derive(Debug, Default)]
-pub struct SchemaCache {
+pub(crate) struct SchemaCache {
     entries: RwLock<Entries>,
     /// Counts look-ups, to order the entries by their last use.
     clock: AtomicU64,
@@ -75,7 +75,7 @@ impl SchemaCache {
     /// The compiled form of a schema; `None` if it cannot be compiled. Arguments are then not checked.
     ///
     /// Compiles on the first use of a text, without a lock.
-    pub fn get(&self, schema: &str) -> Option<Arc<CompiledSchema>> {
+    pub(crate) fn get(&self, schema: &str) -> Option<Arc<CompiledSchema>> {
         if schema.len() > MAX_SCHEMA_BYTES {
             tracing::warn!(
                 bytes = schema.len(),

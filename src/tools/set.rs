@@ -9,7 +9,8 @@ mod filter;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub use self::filter::{FilterError, Globs, ToolFilter};
+pub(crate) use self::filter::FilterError;
+pub use self::filter::{Globs, ToolFilter};
 use super::configured::Dispatch;
 use super::tool_search::{SearchableTools, TOOL_SEARCH, ToolSearch};
 use super::{SharedTool, ToolKind, ToolSource};

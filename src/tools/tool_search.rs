@@ -51,7 +51,7 @@ pub struct ToolSearch {
 
 /// The tools of a request that can be found, and those that have been. Cheap to clone; clones share what is found.
 #[derive(Debug, Clone, Default)]
-pub struct SearchableTools {
+pub(crate) struct SearchableTools {
     tools: Arc<[SharedTool]>,
     /// Indices of the found ones, in the order in which they are offered.
     found: Arc<Mutex<Vec<usize>>>,

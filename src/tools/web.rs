@@ -23,12 +23,13 @@ use super::{
 use protocol::openai::tool::ToolDefinition;
 use web::{PageContent, PageQuery, SearchQuery, SearchResults, Web, WebError};
 
-pub use web::{DomainFilter, Location, Outcomes, WebStats};
+pub(crate) use web::WebStats;
+pub use web::{DomainFilter, Location};
 
 /// The tool that searches.
-pub const WEB_SEARCH: &str = "web_search";
+pub(crate) const WEB_SEARCH: &str = "web_search";
 /// The tool that reads a page.
-pub const READ_PAGE: &str = "read_page";
+pub(crate) const READ_PAGE: &str = "read_page";
 
 /// Longest time of one call: a search at several providers, and then the pages. After it the call fails.
 const TIME_LIMIT: Duration = Duration::from_secs(90);
@@ -104,7 +105,7 @@ impl WebAccess {
     }
 
     /// The tools of a request that wants this of them.
-    pub fn tools_for(&self, ask: &WebOptions) -> Vec<SharedTool> {
+    pub(crate) fn tools_for(&self, ask: &WebOptions) -> Vec<SharedTool> {
         match *ask == WebOptions::default() {
             true => self.tools.to_vec(),
             false => both(&self.web, ask),
@@ -117,7 +118,7 @@ impl WebAccess {
     }
 
     /// Whether requests are offered the tools without asking for them.
-    pub fn is_offered_by_default(&self) -> bool {
+    pub(crate) fn is_offered_by_default(&self) -> bool {
         self.by_default
     }
 }

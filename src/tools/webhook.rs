@@ -38,7 +38,7 @@ const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));
 
 /// The HTTP client that all tools share; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct WebhookClient(HttpClient);
+pub(crate) struct WebhookClient(HttpClient);
 
 /// An HTTP endpoint and how it is called; shared by all tools that it runs.
 pub struct Endpoint {
@@ -72,7 +72,7 @@ pub enum EndpointError {
 
 /// A tool that is run by an HTTP endpoint.
 #[derive(Debug)]
-pub struct HttpTool {
+pub(crate) struct HttpTool {
     definition: ToolDefinition,
     endpoint: Arc<Endpoint>,
 }
@@ -82,7 +82,7 @@ impl WebhookClient {
     ///
     /// # Errors
     /// When the client cannot be created.
-    pub fn new(settings: &Settings) -> Result<Self, reqwest::Error> {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, reqwest::Error> {
         let mut urls = settings
             .http_tools
             .iter()
@@ -106,7 +106,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// When the URL, the method or the secret cannot be used.
-    pub fn dispatch(
+    pub(crate) fn dispatch(
         client: &WebhookClient,
         settings: &DispatchSettings,
     ) -> Result<Self, EndpointError> {
@@ -222,7 +222,7 @@ impl HttpTool {
     ///
     /// # Errors
     /// When the URL, the method or the secret cannot be used.
-    pub fn from_settings(
+    pub(crate) fn from_settings(
         client: &WebhookClient,
         settings: &HttpToolSettings,
     ) -> Result<Self, EndpointError> {
@@ -247,7 +247,7 @@ impl HttpTool {
     }
 
     /// Creates a tool that the client declared and that the endpoint runs.
-    pub fn dispatched(endpoint: &Arc<Endpoint>, definition: ToolDefinition) -> Self {
+    pub(crate) fn dispatched(endpoint: &Arc<Endpoint>, definition: ToolDefinition) -> Self {
         Self {
             definition,
             endpoint: endpoint.clone(),

@@ -20,7 +20,7 @@ use protocol::openai::usage::{FinishReason, Usage};
 
 /// Most tool calls of one reply, as a model that makes more is broken. A reply with more is an error.
 /// Tried by `assemble::one_call_too_many_is_refused`.
-pub const MAX_CALLS: usize = 128;
+pub(crate) const MAX_CALLS: usize = 128;
 
 /// Fields of a message that hold an answer without text.
 const INSTEAD_OF_TEXT: [&str; 3] = ["refusal", "audio", "images"];
@@ -74,8 +74,7 @@ pub struct ModelReply {
 pub struct AssembledCall {
     /// The call, under a fresh id.
     pub call: ToolCall,
-    /// The upstream's id of it.
-    pub upstream_id: Option<String>,
+    pub(crate) upstream_id: Option<String>,
 }
 
 impl ModelReply {
@@ -155,11 +154,6 @@ impl ReplyAssembler {
         let index = self.calls.len().checked_sub(1)?;
         let (id, name, piece) = self.calls.last_mut()?.next_arguments(style)?;
         Some((index, id, name, piece))
-    }
-
-    /// Whether any tool call has begun.
-    pub fn has_calls(&self) -> bool {
-        !self.calls.is_empty()
     }
 
     /// Ends the reply; every call gets a fresh id. `withheld` says that the model was to make no calls.
@@ -571,7 +565,6 @@ mod tests {
                 .push(&ModelEvent::ToolCall(piece(index, "same", "f", "{}")))
                 .unwrap();
         }
-        assert!(assembler.has_calls());
         let reply = assembler.so_far(CallIdStyle::Short);
         assert_eq!(reply.calls[0].upstream_id.as_deref(), Some("same"));
         assert_eq!(reply.calls[0].call.id.len(), 9);

@@ -36,7 +36,7 @@ const PART_REASONING_FIELD: &str = "reasoning_content";
 
 /// Why a chunk cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
+pub(crate) enum DecodeError {
     /// The upstream reported an error: the value of `error`, or the object that is the error, as JSON text.
     #[error("the server reported an error")]
     Reported(Box<str>),
@@ -47,7 +47,7 @@ pub enum DecodeError {
 
 /// Turns the chunks of one response into events.
 #[derive(Debug)]
-pub struct ChunkDecoder {
+pub(crate) struct ChunkDecoder {
     think: Option<ThinkSplitter>,
     /// Finds calls in the text.
     text_calls: Option<TextCalls>,
@@ -71,7 +71,7 @@ pub struct ChunkDecoder {
 
 impl ChunkDecoder {
     /// Makes a decoder for one response.
-    pub fn new(quirks: &Quirks) -> Self {
+    pub(crate) fn new(quirks: &Quirks) -> Self {
         Self {
             think: ThinkSplitter::new(quirks.think_tags),
             text_calls: None,
@@ -90,23 +90,23 @@ impl ChunkDecoder {
 
     /// Finds calls of tools that are written as text. `tools` is the array of the request.
     #[must_use]
-    pub fn with_text_calls(mut self, tools: Arc<str>) -> Self {
+    pub(crate) fn with_text_calls(mut self, tools: Arc<str>) -> Self {
         self.text_calls = Some(TextCalls::new(tools));
         self
     }
 
     /// The id of the answer, which is known once a chunk with it is decoded.
-    pub fn answer_id(&self) -> AnswerId {
+    pub(crate) fn answer_id(&self) -> AnswerId {
         self.answer_id.clone()
     }
 
     /// Whether a finish reason has arrived.
-    pub fn finished(&self) -> bool {
+    pub(crate) fn finished(&self) -> bool {
         self.end.is_some()
     }
 
     /// Whether the last finish reason is a known one: what follows it changes nothing.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         matches!(self.end, Some(AnswerEnd::Reason(_)))
     }
 
@@ -117,7 +117,11 @@ impl ChunkDecoder {
     ///
     /// # Errors
     /// When the chunk reports an error or is not a chunk.
-    pub fn decode(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
+    pub(crate) fn decode(
+        &mut self,
+        data: &str,
+        out: &mut Vec<ModelEvent>,
+    ) -> Result<(), DecodeError> {
         let from = out.len();
         self.decode_chunk(data, out)?;
         self.find_text_calls(out, from);
@@ -147,7 +151,7 @@ impl ChunkDecoder {
     ///
     /// # Errors
     /// When the response reports an error or is not a completion.
-    pub fn decode_whole(
+    pub(crate) fn decode_whole(
         &mut self,
         body: &str,
         out: &mut Vec<ModelEvent>,
@@ -166,7 +170,7 @@ impl ChunkDecoder {
     }
 
     /// Ends the response: appends pending text and, if the upstream sent no finish, a finish.
-    pub fn finish(&mut self, out: &mut Vec<ModelEvent>) {
+    pub(crate) fn finish(&mut self, out: &mut Vec<ModelEvent>) {
         let from = out.len();
         self.flush_halves(out);
         self.flush_think(out);
@@ -178,7 +182,7 @@ impl ChunkDecoder {
     }
 
     /// Appends text that is pending because it may be a part of a reasoning tag or of a call. The answer broke off.
-    pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
+    pub(crate) fn flush(&mut self, out: &mut Vec<ModelEvent>) {
         let from = out.len();
         self.flush_halves(out);
         self.flush_think(out);

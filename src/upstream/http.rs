@@ -47,7 +47,7 @@ const NOT_FOUND_BODY: &str = r#"{"error":{"message":"unknown path","type":"inval
 
 /// An upstream over HTTP.
 #[derive(Debug)]
-pub struct HttpUpstream {
+pub(crate) struct HttpUpstream {
     name: Arc<str>,
     client: HttpClient,
     chat_uri: Uri,
@@ -85,7 +85,7 @@ impl HttpUpstream {
     ///
     /// # Errors
     /// When the settings cannot be used for a client.
-    pub fn new(settings: Settings) -> Result<Self, HttpUpstreamError> {
+    pub(crate) fn new(settings: Settings) -> Result<Self, HttpUpstreamError> {
         let authorization = settings
             .api_key
             .as_ref()

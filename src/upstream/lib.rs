@@ -4,10 +4,10 @@
 //! loop, of sessions or of the client.
 
 pub mod assemble;
-pub mod decode;
+pub(crate) mod decode;
 pub mod fail_over;
 pub mod headers;
-pub mod http;
+pub(crate) mod http;
 pub mod learned;
 pub mod look;
 pub mod memory;
@@ -20,8 +20,8 @@ pub mod router;
 pub mod settings;
 #[cfg(test)]
 mod testing;
-pub mod text_calls;
-pub mod think;
+pub(crate) mod text_calls;
+pub(crate) mod think;
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};

@@ -66,7 +66,7 @@ pub struct RetryPolicy {
 
 /// The attempts of one call over its candidates.
 #[derive(Debug, Clone)]
-pub struct Attempts {
+pub(crate) struct Attempts {
     policy: RetryPolicy,
     upstreams: usize,
     upstream: usize,
@@ -76,16 +76,16 @@ pub struct Attempts {
 
 /// The next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextAttempt {
+pub(crate) struct NextAttempt {
     /// The candidate, from 0.
-    pub upstream: usize,
+    pub(crate) upstream: usize,
     /// The wait before it.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
 }
 
 /// What can help after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remedy {
+pub(crate) enum Remedy {
     /// A retry of the same upstream.
     Retry,
     /// Another upstream, but not this one.
@@ -116,7 +116,7 @@ impl Default for RetryPolicy {
 
 impl Attempts {
     /// Starts with the first attempt at the first candidate.
-    pub fn new(policy: RetryPolicy, upstreams: usize) -> Self {
+    pub(crate) fn new(policy: RetryPolicy, upstreams: usize) -> Self {
         Self {
             policy,
             upstreams,
@@ -127,12 +127,12 @@ impl Attempts {
     }
 
     /// The current candidate, from 0.
-    pub fn upstream(&self) -> usize {
+    pub(crate) fn upstream(&self) -> usize {
         self.upstream
     }
 
     /// Decides what follows the failure of the current attempt. `None` if the error is final.
-    pub fn next(&mut self, error: &UpstreamError) -> Option<NextAttempt> {
+    pub(crate) fn next(&mut self, error: &UpstreamError) -> Option<NextAttempt> {
         let delay = match remedy(error) {
             Remedy::None => return None,
             Remedy::NextUpstream => None,
@@ -177,7 +177,7 @@ impl Attempts {
 }
 
 /// Classifies a failure by its status and its body.
-pub fn remedy(error: &UpstreamError) -> Remedy {
+pub(crate) fn remedy(error: &UpstreamError) -> Remedy {
     match error {
         UpstreamError::Connect { .. }
         | UpstreamError::Timeout { .. }
@@ -201,7 +201,7 @@ pub fn remedy(error: &UpstreamError) -> Remedy {
 }
 
 /// The delay that the upstream asked for, if any.
-pub fn server_delay(error: &UpstreamError) -> Option<Duration> {
+pub(crate) fn server_delay(error: &UpstreamError) -> Option<Duration> {
     match error {
         UpstreamError::Status {
             status,

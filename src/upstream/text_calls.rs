@@ -36,7 +36,7 @@ struct FoundCall {
 
 /// Finds the calls in the text of one answer.
 #[derive(Debug)]
-pub struct TextCalls {
+pub(crate) struct TextCalls {
     /// The tools that the model may call.
     offered: Offered,
     /// Text that may be a call or the start of one.
@@ -65,7 +65,7 @@ enum State {
 
 impl TextCalls {
     /// Finds calls of the tools of a request, whose `tools` are given. Calls with a mark may have any name.
-    pub fn new(tools: Arc<str>) -> Self {
+    pub(crate) fn new(tools: Arc<str>) -> Self {
         Self {
             offered: Offered::new(tools),
             held: String::new(),
@@ -78,7 +78,7 @@ impl TextCalls {
     }
 
     /// Replaces the events from `from` on by those in which calls are no text.
-    pub fn apply(&mut self, events: &mut Vec<ModelEvent>, from: usize) {
+    pub(crate) fn apply(&mut self, events: &mut Vec<ModelEvent>, from: usize) {
         let new = events.split_off(from.min(events.len()));
         for event in new {
             match event {
@@ -108,7 +108,7 @@ impl TextCalls {
     }
 
     /// Appends the held text, because the answer broke off.
-    pub fn release(&mut self, out: &mut Vec<ModelEvent>) {
+    pub(crate) fn release(&mut self, out: &mut Vec<ModelEvent>) {
         self.state = State::Text;
         let held = std::mem::take(&mut self.held);
         self.emit(&held, out);

@@ -22,7 +22,7 @@ const FIELD: &str = "reasoning_content";
 
 /// Splits an answer's text into reasoning and visible text.
 #[derive(Debug)]
-pub struct ThinkSplitter {
+pub(crate) struct ThinkSplitter {
     position: Position,
     /// The answer begins inside the reasoning.
     starts_open: bool,
@@ -51,7 +51,7 @@ enum Position {
 
 impl ThinkSplitter {
     /// A splitter at the start of an answer, if reasoning may stand in the text.
-    pub fn new(tags: ThinkTags) -> Option<Self> {
+    pub(crate) fn new(tags: ThinkTags) -> Option<Self> {
         (tags != ThinkTags::Off).then(|| Self {
             position: Position::Start,
             starts_open: tags == ThinkTags::Open,
@@ -63,7 +63,7 @@ impl ThinkSplitter {
     }
 
     /// Splits the next piece of the answer's text and appends the events.
-    pub fn push(&mut self, text: &str, out: &mut Vec<ModelEvent>) {
+    pub(crate) fn push(&mut self, text: &str, out: &mut Vec<ModelEvent>) {
         if self.position == Position::Text {
             return self.emit(text, out);
         }
@@ -86,12 +86,12 @@ impl ThinkSplitter {
     }
 
     /// The server sends reasoning in a field of its own: the text does not begin with it.
-    pub fn starts_with_text(&mut self) {
+    pub(crate) fn starts_with_text(&mut self) {
         self.starts_open = false;
     }
 
     /// Appends the pending text. Must be called at the end of the answer and before any other event.
-    pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
+    pub(crate) fn flush(&mut self, out: &mut Vec<ModelEvent>) {
         let pending = std::mem::take(&mut self.pending);
         if self.position == Position::Start && !pending.is_empty() {
             self.position = self.without_tag();

@@ -32,7 +32,7 @@ use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-pub use self::error::FetchError;
+pub(crate) use self::error::FetchError;
 pub use self::guarded::{GuardedHosts, HostRefusal};
 
 use self::address::is_public;

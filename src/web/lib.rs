@@ -32,7 +32,7 @@ use std::time::Duration;
 pub use document::{Document, DocumentKind};
 pub use extract::{ExtractError, RawPage, extract};
 pub use extractor::{Extractor, PAGE_PARSER, page_parser_main};
-pub use files::{DownloadBudget, DownloadError, DownloadedFile, FileDownloads};
+pub use files::{DownloadBudget, FileDownloads};
 pub use outcome::{PageContent, SearchResult, SearchResults, SetupError, WebError};
 pub use query::{DomainFilter, Freshness, Location, PageQuery, SearchQuery};
 pub use search::Web;

@@ -91,7 +91,7 @@ pub struct DomainFilter {
 
 impl DomainFilter {
     /// Whether a host, in the form of [`url::Url::host_str`], is permitted.
-    pub fn permits(&self, host: &str) -> bool {
+    pub(crate) fn permits(&self, host: &str) -> bool {
         let within = |domain: &String| is_within(host, domain);
         (self.allowed.is_empty() || self.allowed.iter().any(within))
             && !self.blocked.iter().any(within)

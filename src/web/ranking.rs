@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
 
 use self::words::Vocabulary;
-pub use self::words::pairs;
+pub(crate) use self::words::pairs;
 
 /// Most words of a query, as each is searched in each text; others are left out.
 const MAX_QUERY_WORDS: usize = 96;

@@ -25,20 +25,19 @@ impl Default for KeyDefaults {
 
 /// The defaults and caps of the server and of a key.
 #[derive(Debug, Clone, Copy)]
-pub struct Defaults<'a> {
+pub(crate) struct Defaults<'a> {
     server: &'a Settings,
     key: &'a KeyDefaults,
 }
 
 impl<'a> Defaults<'a> {
-    /// Those for a caller.
-    pub fn of(server: &'a Settings, caller: &'a Caller) -> Self {
+    pub(crate) fn of(server: &'a Settings, caller: &'a Caller) -> Self {
         let key = &caller.key;
         Self { server, key }
     }
 
     /// Merges them into a draft. One that they were merged into before stays as it is, or becomes tighter.
-    pub fn merge(&self, draft: &mut TurnDraft) {
+    pub(crate) fn merge(&self, draft: &mut TurnDraft) {
         let (server, options) = (self.server, &mut draft.options);
         let TurnLimits {
             max_tool_calls,
@@ -69,7 +68,10 @@ impl<'a> Defaults<'a> {
     ///
     /// # Errors
     /// When a rule of the draft cannot be used.
-    pub fn permissions(&self, draft: &DraftPermissions) -> Result<Permissions, RequestError> {
+    pub(crate) fn permissions(
+        &self,
+        draft: &DraftPermissions,
+    ) -> Result<Permissions, RequestError> {
         let rules = compiled(draft.rules.clone()).map_err(|error| {
             let RuleError {
                 index,
@@ -89,7 +91,7 @@ impl<'a> Defaults<'a> {
     }
 
     /// What the server and the key permit.
-    pub fn of_server_and_key(&self) -> Permissions {
+    pub(crate) fn of_server_and_key(&self) -> Permissions {
         Permissions::new(vec![
             self.server.permissions.clone(),
             self.key.permissions.clone(),

@@ -34,7 +34,6 @@ struct Choice {
 pub(super) struct RoundChoices {
     /// The choice of the first round, as JSON text; `None` if it names a tool that is not offered.
     pub(super) first: Option<Arc<str>>,
-    /// That of later rounds.
     pub(super) later: Option<Arc<str>>,
     /// The only tools that may be called in any round; `None` if all may.
     pub(super) allowed: Option<HashSet<String>>,
@@ -163,7 +162,6 @@ impl ToolChoice {
         Err(RequestError::field("tool_choice", message))
     }
 
-    /// The choices of the rounds.
     pub(super) fn for_rounds(
         self,
         tools: &ToolSet,

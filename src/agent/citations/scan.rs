@@ -13,7 +13,6 @@ const MAX_HELD: usize = 4096;
 pub(super) enum MarkPiece<'a> {
     /// Text without a mark.
     Text(&'a str),
-    /// A mark with its numbers.
     Mark {
         text: &'a str,
         numbers: Vec<u32>,

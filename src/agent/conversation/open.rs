@@ -60,7 +60,6 @@ impl OpenedTurn {
 struct LeasedSession {
     id: SessionId,
     lease: Arc<Lease>,
-    /// What is stored of it.
     found: Option<StoredSession>,
     id_origin: IdOrigin,
     /// It was made for this request.

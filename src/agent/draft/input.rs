@@ -48,7 +48,7 @@ impl DraftMessages {
     }
 
     /// The id of the call that the last message answers, if that is a tool result. A suspended turn may wait for it.
-    pub fn answered_call(&self) -> Option<String> {
+    pub(crate) fn answered_call(&self) -> Option<String> {
         let last = match self {
             Self::Read(messages) => messages.last().cloned(),
             Self::Unread(unread) => unread.last_result(),

@@ -233,7 +233,6 @@ impl Run {
 }
 
 impl PausedBatch {
-    /// The batch.
     pub(super) fn into_batch(self) -> Box<Batch> {
         self.batch
     }

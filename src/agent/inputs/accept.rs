@@ -137,7 +137,6 @@ impl InputFiles<'_> {
         }
     }
 
-    /// Downloads a file.
     async fn download(
         &self,
         index: PartIndex,

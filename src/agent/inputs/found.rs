@@ -32,7 +32,6 @@ pub(super) struct FoundFiles {
 }
 
 impl FoundFiles {
-    /// The file with this id.
     pub(super) fn known(&self, id: &str) -> Option<&InputFile> {
         self.files.get(*self.by_id.get(id)?)
     }

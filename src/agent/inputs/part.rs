@@ -42,7 +42,6 @@ pub(super) struct InlineFile {
 }
 
 impl FilePart {
-    /// Reads a part.
     pub(super) fn read(json: &str) -> Self {
         Self::find(json).unwrap_or(Self::Other)
     }

@@ -40,7 +40,7 @@ impl Metrics {
     }
 
     /// Records that a person has decided about a call.
-    pub fn person_decided(&self, decision: &'static str) {
+    pub(crate) fn person_decided(&self, decision: &'static str) {
         let labels = [("decision", decision)];
         self.0.decisions.by_people.get_or_create(&labels).inc();
     }

@@ -29,7 +29,7 @@ pub enum RouteLabel {
 
 /// How a call of a model ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModelOutcome {
+pub(crate) enum ModelOutcome {
     /// The model finished.
     Completed,
     /// The server answered 429.
@@ -50,7 +50,7 @@ pub enum ModelOutcome {
 
 /// The tool that a call is counted under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolLabel<'a> {
+pub(crate) enum ToolLabel<'a> {
     /// A configured tool, by its name.
     Configured(&'a str),
     /// A tool behind the dispatch URL, whatever its name.
@@ -140,7 +140,7 @@ impl RefusedLabel {
 
 impl<'a> ToolLabel<'a> {
     /// The label value.
-    pub fn as_str(self) -> &'a str {
+    pub(crate) fn as_str(self) -> &'a str {
         match self {
             Self::Configured(name) => name,
             Self::Dispatch => "dispatch",
@@ -164,7 +164,7 @@ impl ModelOutcome {
     ];
 
     /// The outcome that an error status stands for.
-    pub fn of_status(status: StatusCode) -> Self {
+    pub(crate) fn of_status(status: StatusCode) -> Self {
         if status == StatusCode::TOO_MANY_REQUESTS {
             Self::RateLimited
         } else if status.is_client_error() {
@@ -175,7 +175,7 @@ impl ModelOutcome {
     }
 
     /// The label value.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::RateLimited => "rate_limited",

@@ -93,7 +93,7 @@ impl UsageMetrics {
 
 impl Metrics {
     /// Counts tokens as a model server reported them with a whole answer.
-    pub fn tokens(&self, of: ModelUse<'_>, prompt: u64, completion: u64) {
+    pub(crate) fn tokens(&self, of: ModelUse<'_>, prompt: u64, completion: u64) {
         let usage = &self.0.usage;
         let (model, key) = (usage.confirmed(of.model), usage.key(of.key));
         for (kind, tokens) in KINDS.into_iter().zip([prompt, completion]) {

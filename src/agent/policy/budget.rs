@@ -9,7 +9,7 @@ use super::super::stop::StopReason;
 
 /// The limits of one turn, and what is spent of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Budget {
+pub(crate) struct Budget {
     max_rounds: u32,
     limits: TurnLimits,
     /// The first model call has begun.
@@ -21,7 +21,7 @@ pub struct Budget {
 
 impl Budget {
     /// A budget with nothing spent.
-    pub fn new(max_rounds: u32, limits: TurnLimits) -> Self {
+    pub(crate) fn new(max_rounds: u32, limits: TurnLimits) -> Self {
         Self {
             max_rounds,
             limits,
@@ -33,7 +33,7 @@ impl Budget {
     }
 
     /// The limit on time or tokens that is reached.
-    pub fn forbids_model_call(&self, elapsed: Duration) -> Option<StopReason> {
+    pub(crate) fn forbids_model_call(&self, elapsed: Duration) -> Option<StopReason> {
         if self.is_exempt() {
             return None;
         }
@@ -52,7 +52,7 @@ impl Budget {
     }
 
     /// The limit on rounds or tool calls that is reached.
-    pub fn forbids_tool_calls(&self) -> Option<StopReason> {
+    pub(crate) fn forbids_tool_calls(&self) -> Option<StopReason> {
         if self.is_exempt() {
             None
         } else if self.rounds >= self.max_rounds {
@@ -65,33 +65,33 @@ impl Budget {
     }
 
     /// Whether another tool call is within the limit.
-    pub fn has_tool_call_left(&self) -> bool {
+    pub(crate) fn has_tool_call_left(&self) -> bool {
         let most = self.limits.max_tool_calls;
         most.is_none_or(|most| self.tool_calls < most)
     }
 
     /// Records that a model call begins.
-    pub fn begin_model_call(&mut self) {
+    pub(crate) fn begin_model_call(&mut self) {
         self.begun = true;
     }
 
     /// Counts a tool call.
-    pub fn spend_tool_call(&mut self) {
+    pub(crate) fn spend_tool_call(&mut self) {
         self.tool_calls = self.tool_calls.saturating_add(1);
     }
 
     /// Takes back tool calls that were counted but did not run.
-    pub fn return_tool_calls(&mut self, count: usize) {
+    pub(crate) fn return_tool_calls(&mut self, count: usize) {
         self.tool_calls = self.tool_calls.saturating_sub(count as u64);
     }
 
     /// Counts a round.
-    pub fn spend_round(&mut self) {
+    pub(crate) fn spend_round(&mut self) {
         self.rounds = self.rounds.saturating_add(1);
     }
 
     /// Counts tokens, in and out.
-    pub fn spend_tokens(&mut self, count: u64) {
+    pub(crate) fn spend_tokens(&mut self, count: u64) {
         self.tokens = self.tokens.saturating_add(count);
     }
 

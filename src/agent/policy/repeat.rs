@@ -26,29 +26,27 @@ const SAMPLE_BYTES: usize = 1024;
 
 /// A hash of a call's tool and arguments. The order of keys and the difference between `1` and `1.0` do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct CallSignature {
+pub(crate) struct CallSignature {
     tool: u64,
     arguments: u64,
 }
 
 /// A hash of everything that a call brought: text, images, frames and files. Of a large image or file samples count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub struct ResultDigest(u64);
+pub(crate) struct ResultDigest(u64);
 
 /// A call that the model has an answer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnsweredCall {
-    /// The call.
-    pub call: CallSignature,
-    /// Its result.
-    pub result: ResultDigest,
+pub(crate) struct AnsweredCall {
+    pub(crate) call: CallSignature,
+    pub(crate) result: ResultDigest,
     /// It succeeded, and its tool may change something.
-    pub may_change: bool,
+    pub(crate) may_change: bool,
 }
 
 /// Watches the calls of one turn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RepeatGuard {
+pub(crate) struct RepeatGuard {
     /// Which identical call is held back; none if 0.
     threshold: usize,
     window: VecDeque<PastCall>,
@@ -68,7 +66,7 @@ struct PastCall {
 
 impl CallSignature {
     /// The signature of a call. Arguments that are not JSON are compared as text.
-    pub fn new(name: &str, arguments: &str) -> Self {
+    pub(crate) fn new(name: &str, arguments: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         match serde_json::from_str::<Value>(arguments) {
             Ok(value) => hash_value(&value, &mut hasher),
@@ -83,13 +81,13 @@ impl CallSignature {
 
 impl ResultDigest {
     /// As [`Self::of`], without blocking other requests if the text is long.
-    pub fn of_whole(output: &ToolOutput) -> Self {
+    pub(crate) fn of_whole(output: &ToolOutput) -> Self {
         let long = output.content.len() > LONG_BYTES;
         block_in_place_if(long, || Self::of(output))
     }
 
     /// The digest of a result before anything of it is shortened or stored.
-    pub fn of(output: &ToolOutput) -> Self {
+    pub(crate) fn of(output: &ToolOutput) -> Self {
         Self(hash(|hasher| {
             output.content.hash(hasher);
             let images = output.images.iter().chain(&output.frames);
@@ -104,7 +102,7 @@ impl ResultDigest {
 
 impl RepeatGuard {
     /// A guard that holds back the `threshold`th identical call; 0 holds back none.
-    pub fn new(threshold: u32) -> Self {
+    pub(crate) fn new(threshold: u32) -> Self {
         Self {
             threshold: usize::try_from(threshold).unwrap_or(usize::MAX),
             window: VecDeque::with_capacity(WINDOW),
@@ -114,7 +112,7 @@ impl RepeatGuard {
     }
 
     /// Whether the call may run. Calls of the same batch are not known yet and do not count.
-    pub fn admits(&self, call: CallSignature) -> bool {
+    pub(crate) fn admits(&self, call: CallSignature) -> bool {
         let Some(needed) = self.threshold.checked_sub(1) else {
             return true;
         };
@@ -123,7 +121,7 @@ impl RepeatGuard {
     }
 
     /// Records a call that the model has an answer to. Suppressed calls are not recorded.
-    pub fn answered(&mut self, answered: AnsweredCall) {
+    pub(crate) fn answered(&mut self, answered: AnsweredCall) {
         let AnsweredCall { call, result, .. } = answered;
         let is_new = match self.known.len() < MOST_KNOWN {
             true => self.known.insert((call, result)),
@@ -140,7 +138,7 @@ impl RepeatGuard {
     }
 
     /// Records the end of a batch.
-    pub fn batch_ended(&mut self, all_suppressed: bool) {
+    pub(crate) fn batch_ended(&mut self, all_suppressed: bool) {
         self.suppressed_batches = match all_suppressed {
             true => self.suppressed_batches.saturating_add(1),
             false => 0,
@@ -148,7 +146,7 @@ impl RepeatGuard {
     }
 
     /// Whether the turn ends, because two batches in a row had only suppressed calls.
-    pub fn ends_turn(&self) -> bool {
+    pub(crate) fn ends_turn(&self) -> bool {
         self.suppressed_batches >= 2
     }
 

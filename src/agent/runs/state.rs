@@ -176,7 +176,6 @@ impl RunState {
         progress.round = round;
     }
 
-    /// The session of the run.
     pub(super) fn session_id(&self) -> Option<SessionId> {
         self.progress.lock().session_id.clone()
     }

@@ -51,13 +51,11 @@ impl Table {
         own.is_some_and(|own| own.contains_key(id))
     }
 
-    /// The run of an owner.
     pub(super) fn find(&self, owner: &Owner, id: &RunId) -> Option<Arc<RunState>> {
         let run = self.runs.get(id)?;
         (run.owner == *owner).then(|| run.clone())
     }
 
-    /// All runs.
     pub(super) fn runs(&self) -> impl Iterator<Item = &Arc<RunState>> {
         self.runs.values()
     }

@@ -8,7 +8,7 @@
 
 mod blobs;
 mod draft;
-pub mod name;
+pub(crate) mod name;
 mod new;
 mod open;
 mod reap;
@@ -29,7 +29,8 @@ pub use self::new::NewFile;
 pub use self::open::check_files;
 use ::blobs::{Blob, BlobReader};
 use protocol::ids::{FileId, Owner, SessionId};
-pub use store::{FileFilter, FileOrder, FilePage, Purpose, StoredFile};
+pub(crate) use store::FilePage;
+pub use store::{FileFilter, FileOrder, Purpose, StoredFile};
 use store::{Store, StoreError};
 
 /// Size of the parts in which a content is written, in bytes.
@@ -56,7 +57,7 @@ pub struct FileLimits {
     /// Largest file, in bytes.
     pub max_file_bytes: u64,
     /// Most bytes over all files; the least recently used files are deleted first.
-    pub max_total_bytes: u64,
+    pub(crate) max_total_bytes: u64,
 }
 
 /// Why a file could not be read or stored.
@@ -131,7 +132,7 @@ impl FileStore {
     ///
     /// # Cancel safety
     /// If the future is dropped, the file is stored completely or not at all.
-    pub async fn put_inline(
+    pub(crate) async fn put_inline(
         &self,
         owner: &Owner,
         file: NewFile<'_>,
@@ -247,7 +248,7 @@ impl FileStore {
     ///
     /// # Cancel safety
     /// If the future is dropped, the file is added or nothing is changed.
-    pub async fn attach(
+    pub(crate) async fn attach(
         &self,
         owner: &Owner,
         id: &FileId,

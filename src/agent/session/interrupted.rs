@@ -14,7 +14,7 @@ const INTERRUPTED_READ: &str =
 
 /// The results for the server-side calls at the end of a session that have none, because the process ended while they
 /// ran. Calls that the client has to answer are not among them.
-pub fn interrupted_results(
+pub(crate) fn interrupted_results(
     session: &StoredSession,
     is_read_only: impl Fn(&str) -> bool,
 ) -> Vec<StoredMessage> {

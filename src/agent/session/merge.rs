@@ -16,20 +16,24 @@ use protocol::openai::message::{Message, Role};
 
 /// How a request continues a stored conversation.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct MergePlan {
+pub(crate) struct MergePlan {
     /// The new leading instructions; `None` leaves the stored ones.
-    pub instructions: Option<Vec<Message>>,
+    pub(crate) instructions: Option<Vec<Message>>,
     /// How many of the stored messages are kept, counted from the first.
-    pub keep: usize,
+    pub(crate) keep: usize,
     /// The request's messages that are appended to them.
-    pub new: Vec<Message>,
+    pub(crate) new: Vec<Message>,
 }
 
 /// Determines how many stored messages are kept and which messages of the request are appended.
 ///
 /// The leading instructions of the request are not part of the comparison. If a request is repeated after its turn was
 /// interrupted, nothing is appended and the completed rounds are kept.
-pub fn plan(stored: &StoredSession, mut incoming: Vec<Message>, mode: SessionMode) -> MergePlan {
+pub(crate) fn plan(
+    stored: &StoredSession,
+    mut incoming: Vec<Message>,
+    mode: SessionMode,
+) -> MergePlan {
     let leading = incoming
         .iter()
         .take_while(|message| message.is_instruction())
@@ -92,7 +96,7 @@ fn continued(stored: &StoredSession, mut incoming: Vec<Message>, leading: usize)
 }
 
 /// The whole conversation after the merge: instructions, kept messages, appended messages.
-pub fn history(stored: &StoredSession, plan: &MergePlan) -> Vec<Message> {
+pub(crate) fn history(stored: &StoredSession, plan: &MergePlan) -> Vec<Message> {
     let instructions = plan.instructions.as_ref().unwrap_or(&stored.instructions);
     let kept = stored.messages.iter().take(plan.keep);
     instructions
@@ -137,7 +141,7 @@ fn append(stored: &[StoredMessage], rest: Vec<Message>) -> (usize, Vec<Message>)
 }
 
 /// Whether a request only repeats one whose turn has no response yet and is stored at the end of a history.
-pub fn repeats(stored: &[StoredMessage], incoming: &[Message]) -> bool {
+pub(crate) fn repeats(stored: &[StoredMessage], incoming: &[Message]) -> bool {
     let leading = incoming
         .iter()
         .take_while(|message| message.is_instruction());

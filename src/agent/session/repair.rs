@@ -18,7 +18,7 @@ use protocol::openai::raw::{RawObject, push_entry, quoted};
 use protocol::openai::tool::ToolCall;
 
 /// The text of the placeholder result of a call without a result.
-pub const NO_RESULT: &str = "The result of this call is not available: the call was interrupted, or its result was \
+pub(crate) const NO_RESULT: &str = "The result of this call is not available: the call was interrupted, or its result was \
                              never sent. It may have taken effect or not.";
 /// Prefix of the user message that replaces a result whose call is not in the history.
 const ORPHAN_PREFIX: &str = "Result of an earlier tool call: ";
@@ -41,7 +41,7 @@ const OTHER_CONTENT_FIELDS: [&str; 10] = [
 /// Results are moved directly after their call. Further results of a call are dropped. A missing result is replaced by
 /// [`NO_RESULT`]. A result without a call becomes a user message with its content. Ids that are missing or repeated within
 /// one message are replaced by new ones.
-pub fn repair(messages: Vec<Message>) -> Vec<Message> {
+pub(crate) fn repair(messages: Vec<Message>) -> Vec<Message> {
     if is_valid(&messages) {
         return messages;
     }

@@ -30,8 +30,7 @@ pub struct Sessions {
 pub struct UnwrittenChange {
     /// The cause.
     pub error: StoreError,
-    /// The change.
-    pub change: Change,
+    pub(crate) change: Change,
 }
 
 impl Sessions {
@@ -51,7 +50,7 @@ impl Sessions {
     }
 
     /// The session of a chat of a front end: that whose first message, instructions apart, is the first of these.
-    pub fn of_chat(&self, owner: &Owner, chat: &ChatId, messages: &[Message]) -> SessionId {
+    pub(crate) fn of_chat(&self, owner: &Owner, chat: &ChatId, messages: &[Message]) -> SessionId {
         let first = messages.iter().find(|message| !message.is_instruction());
         // As the messages of a replay are compared.
         let key = first.map(|first| format!("{} {}", first.role().as_str(), first.content_key()));
@@ -74,7 +73,7 @@ impl Sessions {
     ///
     /// # Errors
     /// `SessionTooLarge`, `Full`; else when the store fails.
-    pub async fn check_size(
+    pub(crate) async fn check_size(
         &self,
         owner: &Owner,
         id: &SessionId,
@@ -182,7 +181,7 @@ impl Sessions {
     }
 
     /// The turn that waits for the result of this call. A failure of the store is logged and treated as `None`.
-    pub async fn waiting_turn(&self, owner: &Owner, call_id: &str) -> Option<WaitingTurn> {
+    pub(crate) async fn waiting_turn(&self, owner: &Owner, call_id: &str) -> Option<WaitingTurn> {
         match self.store.waiting_turn(owner, call_id).await {
             Ok(found) => found,
             Err(error) => {

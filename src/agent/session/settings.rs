@@ -33,7 +33,7 @@ pub struct Settings {
 
 /// The default directory for files beside a database that is not a file. The processes that share the database have to
 /// share it too.
-pub const SHARED_FILES_DIR: &str = "loopwright-files";
+pub(crate) const SHARED_FILES_DIR: &str = "loopwright-files";
 
 /// The default directory for files: next to the database file, with the suffix `-files`.
 pub fn default_files_dir(database: &Path) -> PathBuf {

@@ -39,28 +39,27 @@ pub struct TracedTurn<'a> {
 
 /// A call of a server-side tool.
 #[derive(Debug, Clone, Copy)]
-pub struct TracedCall<'a> {
+pub(crate) struct TracedCall<'a> {
     /// The name of the tool.
-    pub tool: &'a str,
-    /// The id of the call.
-    pub id: &'a str,
+    pub(crate) tool: &'a str,
+    pub(crate) id: &'a str,
     /// The session, if it is stored.
-    pub session: Option<&'a str>,
+    pub(crate) session: Option<&'a str>,
 }
 
 /// What is known of a model's answer, or of those of a turn together.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TracedReply<'a> {
+pub(crate) struct TracedReply<'a> {
     /// The id that the model server gave it.
-    pub id: Option<&'a str>,
+    pub(crate) id: Option<&'a str>,
     /// The model's own name.
-    pub model: Option<&'a str>,
+    pub(crate) model: Option<&'a str>,
     /// Why the model stopped.
-    pub finish: Option<&'a str>,
+    pub(crate) finish: Option<&'a str>,
     /// The tokens of the prompt.
-    pub input_tokens: Option<u64>,
+    pub(crate) input_tokens: Option<u64>,
     /// The tokens that the model has written.
-    pub output_tokens: Option<u64>,
+    pub(crate) output_tokens: Option<u64>,
 }
 
 impl Traces {
@@ -128,7 +127,7 @@ impl Traces {
     }
 
     /// Begins the span of a tool call.
-    pub fn tool_call(&self, parent: &HeaderMap, call: TracedCall<'_>) -> Option<Span> {
+    pub(crate) fn tool_call(&self, parent: &HeaderMap, call: TracedCall<'_>) -> Option<Span> {
         const OPERATION: &str = "execute_tool";
         let span = self.begin(|| Start {
             kind: Kind::Internal,
@@ -151,7 +150,7 @@ impl Traces {
 
 impl Span {
     /// The session that it belongs to, if it is stored.
-    pub fn in_session(&mut self, id: Option<&str>) {
+    pub(crate) fn in_session(&mut self, id: Option<&str>) {
         if let Some(id) = id {
             self.set("gen_ai.conversation.id", id);
         }
@@ -180,7 +179,7 @@ impl Span {
     }
 
     /// What the model has answered.
-    pub fn replied(&mut self, reply: &TracedReply<'_>) {
+    pub(crate) fn replied(&mut self, reply: &TracedReply<'_>) {
         let texts = [
             ("gen_ai.response.id", reply.id),
             ("gen_ai.response.model", reply.model),
@@ -206,13 +205,13 @@ impl Span {
     }
 
     /// How a turn ended, and its rounds of tools.
-    pub fn stopped(&mut self, reason: &'static str, rounds: u32) {
+    pub(crate) fn stopped(&mut self, reason: &'static str, rounds: u32) {
         self.set("loopwright.stop_reason", reason);
         self.set("loopwright.rounds", rounds);
     }
 
     /// What became of a tool call.
-    pub fn has_status(&mut self, status: &'static str) {
+    pub(crate) fn has_status(&mut self, status: &'static str) {
         self.set("loopwright.tool.status", status);
     }
 
@@ -230,22 +229,22 @@ impl Span {
     }
 
     /// The messages of a model call, as the JSON text of the conventions.
-    pub fn has_input(&mut self, messages: String) {
+    pub(crate) fn has_input(&mut self, messages: String) {
         self.set("gen_ai.input.messages", messages);
     }
 
     /// The message that the model answered with, in the same form.
-    pub fn has_output(&mut self, messages: String) {
+    pub(crate) fn has_output(&mut self, messages: String) {
         self.set("gen_ai.output.messages", messages);
     }
 
     /// The arguments of a tool call.
-    pub fn has_arguments(&mut self, arguments: String) {
+    pub(crate) fn has_arguments(&mut self, arguments: String) {
         self.set("gen_ai.tool.call.arguments", arguments);
     }
 
     /// The result of a tool call.
-    pub fn has_result(&mut self, result: String) {
+    pub(crate) fn has_result(&mut self, result: String) {
         self.set("gen_ai.tool.call.result", result);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use url::Url;
 
-pub use net::CaCertificates;
+pub(crate) use net::CaCertificates;
 
 /// Where spans go, and which.
 #[derive(Debug, Clone)]

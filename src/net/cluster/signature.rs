@@ -58,7 +58,6 @@ impl ClusterKey {
         Webhook::from_bytes(key).ok().map(Self)
     }
 
-    /// Signs a request.
     pub(super) fn sign_request(
         &self,
         asked: Asked<'_>,

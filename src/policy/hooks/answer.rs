@@ -75,50 +75,50 @@ pub enum ToolDecision {
 
 /// The answer to `PreToolUse`.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ToolHookAnswer {
+pub(crate) struct ToolHookAnswer {
     /// The decision; the stricter one where the current and the old form disagree.
-    pub decision: Option<ToolDecision>,
+    pub(crate) decision: Option<ToolDecision>,
     /// The reason for the decision: for the model of a denial, else for the person.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Replaces all the arguments. Absent from a denial.
-    pub updated_input: Option<Map<String, Value>>,
+    pub(crate) updated_input: Option<Map<String, Value>>,
     /// Joins the result.
-    pub additional_context: Option<String>,
+    pub(crate) additional_context: Option<String>,
     /// The turn ends with this text. The decision is a denial then.
-    pub ends_turn: Option<String>,
+    pub(crate) ends_turn: Option<String>,
 }
 
 /// The answer to `PostToolUse`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ResultHookAnswer {
+pub(crate) struct ResultHookAnswer {
     /// Replaces the result, which becomes an error.
-    pub replaced: Option<String>,
+    pub(crate) replaced: Option<String>,
     /// Joins the result.
-    pub additional_context: Option<String>,
+    pub(crate) additional_context: Option<String>,
     /// Replaces the result's text. Absent where `replaced` is present.
-    pub updated_output: Option<String>,
+    pub(crate) updated_output: Option<String>,
     /// Counts as the `terminate` of a tool's result.
-    pub terminate: bool,
+    pub(crate) terminate: bool,
     /// The turn ends with this text.
-    pub ends_turn: Option<String>,
+    pub(crate) ends_turn: Option<String>,
 }
 
 /// The answer to `PreModelCall`.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ModelHookAnswer {
+pub(crate) struct ModelHookAnswer {
     /// The messages of this call: at least one, each an object. Whether they are chat messages is not checked.
-    pub messages: Option<Vec<Value>>,
+    pub(crate) messages: Option<Vec<Value>>,
     /// Joins the messages of this call.
-    pub additional_context: Option<String>,
+    pub(crate) additional_context: Option<String>,
     /// The turn ends with this text.
-    pub ends_turn: Option<String>,
+    pub(crate) ends_turn: Option<String>,
 }
 
 /// The answer to `Stop`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FinishHookAnswer {
+pub(crate) struct FinishHookAnswer {
     /// The turn goes on with this text for the model.
-    pub blocks: Option<String>,
+    pub(crate) blocks: Option<String>,
 }
 
 /// The value of `permissionDecision`.
@@ -145,7 +145,7 @@ impl ToolHookAnswer {
     ///
     /// # Errors
     /// When the answer cannot be understood.
-    pub fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
         let Some(mut body) = read_body(body)? else {
             return Ok(Self::default());
         };
@@ -197,7 +197,7 @@ impl ResultHookAnswer {
     ///
     /// # Errors
     /// When the answer cannot be understood.
-    pub fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
         let Some(mut body) = read_body(body)? else {
             return Ok(Self::default());
         };
@@ -222,7 +222,7 @@ impl ModelHookAnswer {
     ///
     /// # Errors
     /// When the answer cannot be understood.
-    pub fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
         let Some(mut body) = read_body(body)? else {
             return Ok(Self::default());
         };
@@ -241,7 +241,7 @@ impl FinishHookAnswer {
     ///
     /// # Errors
     /// When the answer cannot be understood.
-    pub fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
         let Some(mut body) = read_body(body)? else {
             return Ok(Self::default());
         };

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// The lower-case hexadecimal SHA-256 of `arguments` as RFC 8785 JSON.
-pub fn arguments_sha256(arguments: &Map<String, Value>) -> String {
+pub(crate) fn arguments_sha256(arguments: &Map<String, Value>) -> String {
     // Fails for raw values and numbers that are not finite only, and a parsed object has neither.
     let text = serde_json_canonicalizer::to_vec(arguments)
         .or_else(|_| serde_json::to_vec(arguments))

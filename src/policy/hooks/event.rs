@@ -9,48 +9,47 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// The event before a tool call.
-pub const PRE_TOOL_USE: &str = "PreToolUse";
+pub(crate) const PRE_TOOL_USE: &str = "PreToolUse";
 /// The event of a call that needs a permission.
-pub const PERMISSION_REQUEST: &str = "PermissionRequest";
+pub(crate) const PERMISSION_REQUEST: &str = "PermissionRequest";
 /// The event after a tool call.
-pub const POST_TOOL_USE: &str = "PostToolUse";
+pub(crate) const POST_TOOL_USE: &str = "PostToolUse";
 /// The event before a model call. Claude Code has none.
-pub const PRE_MODEL_CALL: &str = "PreModelCall";
+pub(crate) const PRE_MODEL_CALL: &str = "PreModelCall";
 /// The event before the end of a turn.
-pub const STOP: &str = "Stop";
+pub(crate) const STOP: &str = "Stop";
 
 /// The body of a request to a hook.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct HookCall<'a> {
+pub(crate) struct HookCall<'a> {
     /// The session, which is the caller's own word. Two API keys may use the same.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<&'a str>,
+    pub(crate) session_id: Option<&'a str>,
     /// What has happened, with `hook_event_name`.
     #[serde(flatten)]
-    pub event: HookEvent<'a>,
+    pub(crate) event: HookEvent<'a>,
     /// The name of the caller's API key: the only field to authorise by, because it is not the caller's own word.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<&'a str>,
+    pub(crate) owner: Option<&'a str>,
     /// Names the session among those of all API keys.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_key: Option<&'a str>,
+    pub(crate) session_key: Option<&'a str>,
     /// The id of the client's request.
-    pub request_id: &'a str,
-    /// The id of the run.
+    pub(crate) request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<&'a str>,
+    pub(crate) run_id: Option<&'a str>,
     /// The round, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub round: Option<u32>,
+    pub(crate) round: Option<u32>,
     /// The model of the turn.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<&'a str>,
+    pub(crate) model: Option<&'a str>,
 }
 
 /// What a hook is asked about. The name of the variant is the value of `hook_event_name`.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(tag = "hook_event_name")]
-pub enum HookEvent<'a> {
+pub(crate) enum HookEvent<'a> {
     /// A tool call is about to run.
     PreToolUse(HookedCall<'a>),
     /// A tool call needs a permission; for the approver.
@@ -73,25 +72,22 @@ pub enum HookEvent<'a> {
 
 /// A tool call, as hooks see it.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct HookedCall<'a> {
-    /// The name of the tool.
-    pub tool_name: &'a str,
+pub(crate) struct HookedCall<'a> {
+    pub(crate) tool_name: &'a str,
     /// The arguments, as the hooks before this one left them.
-    pub tool_input: &'a Map<String, Value>,
-    /// The id of the call.
-    pub tool_use_id: &'a str,
+    pub(crate) tool_input: &'a Map<String, Value>,
+    pub(crate) tool_use_id: &'a str,
     /// The digest of `tool_input`; see [`super::digest::arguments_sha256`].
-    pub arguments_sha256: &'a str,
+    pub(crate) arguments_sha256: &'a str,
 }
 
 /// A tool call that has run, as hooks see it.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct HookedResult<'a> {
-    /// The call.
+pub(crate) struct HookedResult<'a> {
     #[serde(flatten)]
-    pub call: HookedCall<'a>,
+    pub(crate) call: HookedCall<'a>,
     /// What the tool returned.
-    pub tool_response: HookedOutput<'a>,
+    pub(crate) tool_response: HookedOutput<'a>,
 }
 
 /// The result of a tool call, as hooks see it.
@@ -105,7 +101,7 @@ pub struct HookedOutput<'a> {
 
 impl HookEvent<'_> {
     /// The value of `hook_event_name`.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::PreToolUse(_) => PRE_TOOL_USE,
             Self::PermissionRequest(_) => PERMISSION_REQUEST,

@@ -92,10 +92,6 @@ pub enum HookFailure {
 }
 
 impl HookFailure {
-    /// Every value of [`Self::reason`].
-    pub const REASONS: [&'static str; 5] =
-        ["connection", "timeout", "status", "too_large", "invalid"];
-
     /// The class, for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -136,7 +132,6 @@ impl HookService {
         Self::new(name.into(), &client, settings, meter)
     }
 
-    /// The service of these settings.
     pub(super) fn new(
         name: Arc<str>,
         client: &HttpClient,

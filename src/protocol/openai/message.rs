@@ -63,7 +63,7 @@ pub struct AssistantParts<'a> {
 
 impl Role {
     /// Parses the value of `role`.
-    pub fn parse(word: &str) -> Self {
+    pub(crate) fn parse(word: &str) -> Self {
         match word {
             "system" => Self::System,
             "developer" => Self::Developer,

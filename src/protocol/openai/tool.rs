@@ -182,7 +182,7 @@ impl ToolCall {
 
 impl CallMembers {
     /// Whether a key beside `function`, or inside of it, is one on which loopwright acts.
-    pub fn is_known(key: &str) -> bool {
+    pub(crate) fn is_known(key: &str) -> bool {
         matches!(
             key,
             "index" | "id" | "type" | "function" | "custom" | "name" | "arguments" | "input"

@@ -46,7 +46,6 @@ impl WorkDir {
 pub(super) struct CaptureBuilder<'a> {
     limits: &'a InterpreterLimits,
     capture: FileCapture,
-    /// Bytes.
     total_bytes: u64,
     too_many: Vec<String>,
     unnamed: usize,

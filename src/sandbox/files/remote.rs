@@ -86,7 +86,6 @@ impl<'r> RemoteDir<'r> {
         Ok(snapshot.listing())
     }
 
-    /// Reads part of a file.
     pub(crate) async fn read(
         &mut self,
         part: FileRange<'_>,

@@ -47,7 +47,6 @@ impl ServerSocket {
         serde_json::from_slice(&body).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
-    /// Sends a message.
     pub(super) fn send(
         &mut self,
         message: &LauncherMessage,

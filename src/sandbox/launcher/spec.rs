@@ -55,7 +55,6 @@ pub(crate) struct Spec {
 pub(crate) enum LauncherCommand {
     /// Stop the interpreter and everything it started.
     Pause,
-    /// Resume them.
     Resume,
 }
 
@@ -69,9 +68,7 @@ pub(crate) enum LauncherMessage {
         /// Whether the interpreter has a `/proc`.
         proc: bool,
     },
-    /// A step failed.
     Failed {
-        /// The step.
         step: String,
         /// The system's error number, 0 for none.
         errno: i32,

@@ -41,9 +41,7 @@ pub(crate) struct DescriptorUsage {
     pub(crate) files: u64,
     /// Deleted files without a descriptor that are mapped or in transit through a socket; their size is unknown.
     pub(crate) unsized_files: u64,
-    /// Sockets.
     pub(crate) sockets: u64,
-    /// Mappings.
     pub(crate) mappings: u64,
     /// Processes whose descriptors cannot be read.
     pub(crate) hidden: u64,

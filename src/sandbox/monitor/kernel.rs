@@ -28,7 +28,6 @@ const MAX_LOCK_LIST: u64 = 64 * 1024 * 1024;
 pub(crate) struct KernelObjects {
     /// Locks of parts of files.
     pub(crate) locks: u64,
-    /// Mappings.
     pub(crate) mappings: u64,
 }
 

@@ -49,11 +49,9 @@ pub(crate) struct Slot {
 /// What became of a workspace's files when its interpreter was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Restart {
-    /// They were restored.
     FilesRestored,
     /// They are missing or out of date.
     FilesChanged(FileLoss),
-    /// Restoring them failed.
     RestoreFailed,
 }
 
@@ -214,7 +212,6 @@ impl WorkerGuard {
         }
     }
 
-    /// Runs a cell.
     pub(crate) async fn run(
         &mut self,
         cell: &Cell<'_>,

@@ -41,7 +41,6 @@ pub(crate) struct LaunchedProcess {
     stderr: ChildStderr,
     stdout_open: bool,
     stderr_open: bool,
-    /// The working files.
     pub(crate) files: Arc<WorkDir>,
     /// The directory for temporary files.
     pub(crate) tmp: Arc<WorkDir>,

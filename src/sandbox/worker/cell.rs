@@ -39,9 +39,7 @@ enum Step {
     Done,
     /// The interpreter exited by itself.
     Ended(ProcessExit),
-    /// A limit was exceeded.
     LimitExceeded(ResourceLimit),
-    /// Time is up.
     TimeUp,
 }
 

@@ -37,7 +37,6 @@ pub(super) struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Those of the settings.
     pub(super) fn new(sessions: &SessionSettings, runs: &RunSettings) -> Self {
         Self {
             session: sessions.ttl,

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use futures_util::future::LocalBoxFuture;
 
 use self::client::ApprovalsClient;
-pub use self::client::ApprovalsError;
+pub(crate) use self::client::ApprovalsError;
 use self::print::ListedCall;
 use crate::commands::client::plain;
 use crate::config::{ApprovalsConfig, ApprovalsTask};

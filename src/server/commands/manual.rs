@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManualPage {
     /// The word that the command line takes.
-    pub subject: &'static str,
+    pub(crate) subject: &'static str,
     /// What the page describes, in one line.
-    pub summary: &'static str,
+    pub(crate) summary: &'static str,
     /// The page, as Markdown.
     pub text: &'static str,
 }
@@ -110,14 +110,14 @@ page!(
 );
 
 #[doc = include_str!("../../../CHANGELOG.md")]
-pub const CHANGES: ManualPage = ManualPage {
+pub(crate) const CHANGES: ManualPage = ManualPage {
     subject: "changes",
     summary: "changes that you may notice, and what restores the former behaviour",
     text: include_str!("../../../CHANGELOG.md"),
 };
 
 /// All pages, in reading order.
-pub const PAGES: [ManualPage; 18] = [
+pub(crate) const PAGES: [ManualPage; 18] = [
     API,
     RESPONSES,
     TOOLS,

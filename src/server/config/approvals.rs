@@ -18,12 +18,12 @@ pub struct ApprovalsConfig {
     /// The server.
     pub server: ServerAddress,
     /// What is done.
-    pub task: ApprovalsTask,
+    pub(crate) task: ApprovalsTask,
 }
 
 /// What `loopwright approvals` does.
 #[derive(Debug, Clone)]
-pub enum ApprovalsTask {
+pub(crate) enum ApprovalsTask {
     /// Lists what waits.
     List {
         /// Whether JSON is printed.
@@ -47,15 +47,15 @@ pub enum ApprovalsTask {
 
 /// A decision as the command line has it.
 #[derive(Debug, Clone)]
-pub struct DecisionArguments {
+pub(crate) struct DecisionArguments {
     /// Whether the call runs.
-    pub approves: bool,
+    pub(crate) approves: bool,
     /// What the model is told, or a note.
-    pub message: Option<String>,
+    pub(crate) message: Option<String>,
     /// A JSON object that takes the place of the arguments.
-    pub arguments: Option<Box<RawValue>>,
+    pub(crate) arguments: Option<Box<RawValue>>,
     /// Which later calls run, too.
-    pub remember: Option<RememberChoice>,
+    pub(crate) remember: Option<RememberChoice>,
 }
 
 impl ApprovalsConfig {

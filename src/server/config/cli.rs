@@ -15,8 +15,12 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 
-pub use self::approvals::{ApprovalsArguments, ApprovalsCommand, RememberChoice, ServerFlags};
-pub use self::running::{CodingAgent, HealthArguments, LaunchArguments, RunningServerFlags};
+pub use self::approvals::ApprovalsArguments;
+#[cfg(test)]
+pub(crate) use self::approvals::ServerFlags;
+pub(crate) use self::approvals::{ApprovalsCommand, RememberChoice};
+pub(crate) use self::running::{CodingAgent, RunningServerFlags};
+pub use self::running::{HealthArguments, LaunchArguments};
 use super::{Environment, parse, source};
 use crate::telemetry::Format;
 
@@ -126,13 +130,13 @@ pub struct StoreFlags {
     /// TOML file with the settings of the server
     #[arg(long, value_name = "PATH")]
     #[serde(skip)]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// The store: sqlite:PATH or a postgres: URL [default: sqlite:loopwright.db]
     #[arg(long, value_name = "URL")]
-    pub session_store: Option<String>,
+    pub(crate) session_store: Option<String>,
     /// Contents of files: a directory or object storage [default: loopwright-files beside the session store]
     #[arg(long, value_name = "PATH|s3://BUCKET/PREFIX")]
-    pub files_dir: Option<String>,
+    pub(crate) files_dir: Option<String>,
 }
 
 /// The arguments of `store copy`.
@@ -252,7 +256,7 @@ pub struct CheckFlags {
 pub struct DemoFlags {
     /// Address to listen on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<String>,
+    pub(crate) listen: Option<String>,
     /// Logs.
     #[command(flatten)]
     #[serde(flatten)]
@@ -264,10 +268,10 @@ pub struct DemoFlags {
 pub struct LogFlags {
     /// Format of the log on stderr: text or json [default: text]
     #[arg(long, value_name = "text|json")]
-    pub log_format: Option<String>,
+    pub(crate) log_format: Option<String>,
     /// Level of the log, or directives such as info,loopwright=debug [default: info, in the demo warn]
     #[arg(long, value_name = "LEVEL")]
-    pub log_level: Option<String>,
+    pub(crate) log_level: Option<String>,
 }
 
 impl Cli {

@@ -15,9 +15,9 @@ pub struct HealthConfig {
     /// The server.
     pub server: ServerAddress,
     /// Whether the server is asked if it can serve, not only if it is alive.
-    pub ready: bool,
+    pub(crate) ready: bool,
     /// Longest wait for the answer.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl HealthConfig {

@@ -13,7 +13,7 @@ use super::{ConfigError, Environment};
 #[derive(Debug, Clone)]
 pub struct LaunchConfig {
     /// The agent.
-    pub agent: CodingAgent,
+    pub(crate) agent: CodingAgent,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// The server.
@@ -23,11 +23,11 @@ pub struct LaunchConfig {
     /// The model, if one is named.
     pub model: Option<String>,
     /// Whether is only shown what would be set.
-    pub shows: bool,
+    pub(crate) shows: bool,
     /// The names of all variables of the environment.
-    pub variables: Vec<String>,
+    pub(crate) variables: Vec<String>,
     /// The user's configuration of Git, if there is one.
-    pub git_config: Option<PathBuf>,
+    pub(crate) git_config: Option<PathBuf>,
 }
 
 impl LaunchConfig {

@@ -25,11 +25,11 @@ pub(super) fn file_urls(file: &File) -> FileUrlSettings {
 
 /// Web search and page reading, and which requests are offered them.
 #[derive(Debug, Clone)]
-pub struct WebConfig {
+pub(crate) struct WebConfig {
     /// The settings of search and page reading.
-    pub web: Settings,
+    pub(crate) web: Settings,
     /// Whether requests are offered the tools without asking for them.
-    pub by_default: bool,
+    pub(crate) by_default: bool,
 }
 
 /// The settings, if search is on. They are checked even if it is off.

@@ -20,9 +20,9 @@ pub struct ServerAddress {
     /// The header with the API key, if there is one.
     pub authorization: Option<HeaderValue>,
     /// The name of the variable of the key.
-    pub key_variable: String,
+    pub(crate) key_variable: String,
     /// The flags and variables that name the server.
-    pub named_by: &'static str,
+    pub(crate) named_by: &'static str,
 }
 
 /// The key of a server, and its variable.

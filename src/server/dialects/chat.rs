@@ -2,6 +2,6 @@
 //!
 //! It does not depend on connections, status codes and stores.
 
-pub mod decode;
-pub mod encode;
-pub mod position;
+pub(crate) mod decode;
+pub(crate) mod encode;
+pub(crate) mod position;

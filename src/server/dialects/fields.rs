@@ -2,5 +2,5 @@
 
 pub(in crate::dialects) mod extensions;
 pub(in crate::dialects) mod field;
-pub mod head;
+pub(crate) mod head;
 pub(in crate::dialects) mod hosted;

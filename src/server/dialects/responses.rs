@@ -16,5 +16,5 @@
 //!
 //! It does not depend on connections, status codes and stores.
 
-pub mod decode;
-pub mod encode;
+pub(crate) mod decode;
+pub(crate) mod encode;

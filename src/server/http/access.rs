@@ -29,7 +29,7 @@ pub(super) struct CurrentAccess(RwLock<Arc<Access>>);
 
 /// Why API keys could not be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum KeyChangeError {
+pub(crate) enum KeyChangeError {
     /// The server was started with keys, and there are none now.
     #[error(
         "the server was started with API keys, and the settings have none now; to serve without keys, restart"
@@ -83,7 +83,7 @@ impl AppState {
     ///
     /// # Errors
     /// When this would begin or end the time in which keys are needed: other settings depend on that. Nothing is changed.
-    pub fn replace_keys(&self, keys: &[ApiKey]) -> Result<(), KeyChangeError> {
+    pub(crate) fn replace_keys(&self, keys: &[ApiKey]) -> Result<(), KeyChangeError> {
         match (self.settings.api_keys.is_empty(), keys.is_empty()) {
             (true, false) => return Err(KeyChangeError::NoneBefore),
             (false, true) => return Err(KeyChangeError::AllRemoved),

@@ -38,7 +38,6 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) enum Reply {
     /// As a chat completion.
     Chat(ReplyOptions),
-    /// As a response.
     Responses(Arc<ResponseOptions>),
     /// As the entry of a call outside of a turn.
     Call,

@@ -36,7 +36,7 @@ const BODY_UNREAD: [StatusCode; 2] = [StatusCode::PAYLOAD_TOO_LARGE, StatusCode:
 
 /// An error response; boxed, so that the `Result` of every handler stays small.
 #[derive(Debug)]
-pub struct ApiError(Box<Inner>);
+pub(crate) struct ApiError(Box<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -104,17 +104,17 @@ impl ApiError {
     }
 
     /// 404 for a path or an object that does not exist.
-    pub fn not_found(message: impl Into<String>) -> Self {
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::invalid(StatusCode::NOT_FOUND, Some("not_found"), message)
     }
 
     /// There is nothing at the path.
-    pub fn no_such_path() -> Self {
+    pub(crate) fn no_such_path() -> Self {
         Self::not_found("this path does not exist; the paths of the API begin with /v1")
     }
 
     /// 405 for a method that the path does not support.
-    pub fn method_not_allowed() -> Self {
+    pub(crate) fn method_not_allowed() -> Self {
         Self::invalid(
             StatusCode::METHOD_NOT_ALLOWED,
             Some("method_not_allowed"),
@@ -123,7 +123,7 @@ impl ApiError {
     }
 
     /// 415 for a body that is not JSON.
-    pub fn not_json() -> Self {
+    pub(crate) fn not_json() -> Self {
         let message = "the content type must be application/json; set the header content-type: application/json";
         Self::invalid(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -133,7 +133,7 @@ impl ApiError {
     }
 
     /// 415 for a body with an encoding that is not decoded.
-    pub fn unknown_encoding() -> Self {
+    pub(crate) fn unknown_encoding() -> Self {
         let message = "the body has a content-encoding that is not known, or more than one; send it as it is, or with gzip or zstd";
         Self::invalid(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -143,7 +143,7 @@ impl ApiError {
     }
 
     /// 413 for a request body of more than `most_bytes` bytes.
-    pub fn too_large(most_bytes: usize) -> Self {
+    pub(crate) fn too_large(most_bytes: usize) -> Self {
         let message =
             format!("the request body is larger than {most_bytes} bytes; send a smaller one");
         Self::invalid(
@@ -154,7 +154,7 @@ impl ApiError {
     }
 
     /// 413 for a request that refers to items of more than `most_bytes` bytes.
-    pub fn referred_items_too_large(most_bytes: usize) -> Self {
+    pub(crate) fn referred_items_too_large(most_bytes: usize) -> Self {
         let message = format!(
             "the items that 'input' refers to are larger than the {most_bytes} bytes that the body leaves for them; refer \
              to fewer, or go on from their response with 'previous_response_id'"
@@ -166,7 +166,7 @@ impl ApiError {
     }
 
     /// 431 for a path and headers of more than `most_bytes` bytes.
-    pub fn head_too_large(most_bytes: usize) -> Self {
+    pub(crate) fn head_too_large(most_bytes: usize) -> Self {
         let message = format!(
             "the request's path and headers are larger than {most_bytes} bytes; send fewer or shorter headers"
         );
@@ -178,7 +178,7 @@ impl ApiError {
     }
 
     /// The error for a head that the HTTP library refused with a status; `None` if that status is no refusal.
-    pub fn unparsed_head(status: StatusCode) -> Option<Self> {
+    pub(crate) fn unparsed_head(status: StatusCode) -> Option<Self> {
         match status {
             StatusCode::BAD_REQUEST => {
                 let message =
@@ -198,7 +198,7 @@ impl ApiError {
     }
 
     /// 408 for a request body that did not arrive in time.
-    pub fn body_timeout() -> Self {
+    pub(crate) fn body_timeout() -> Self {
         Self::invalid(
             StatusCode::REQUEST_TIMEOUT,
             Some("request_timeout"),
@@ -207,7 +207,7 @@ impl ApiError {
     }
 
     /// 503 for a request body for which there is no memory at present.
-    pub fn overloaded() -> Self {
+    pub(crate) fn overloaded() -> Self {
         let message = "too many large requests are being read; send this one again later";
         let mut error = Self::no_memory(message);
         error.0.body_unread = true;
@@ -215,12 +215,12 @@ impl ApiError {
     }
 
     /// 503 for a request that refers to what there is no memory for at present.
-    pub fn referred_overloaded() -> Self {
+    pub(crate) fn referred_overloaded() -> Self {
         Self::no_memory("too many large requests are in use; send this one again later")
     }
 
     /// 503 for an answer for which there is no memory, because others are not read.
-    pub fn answers_overloaded() -> Self {
+    pub(crate) fn answers_overloaded() -> Self {
         Self::no_memory("too many large answers are being sent; ask for this one again later")
     }
 
@@ -232,7 +232,7 @@ impl ApiError {
     }
 
     /// 400 for a request body that ended early.
-    pub fn body_broken() -> Self {
+    pub(crate) fn body_broken() -> Self {
         Self::invalid(
             StatusCode::BAD_REQUEST,
             None,
@@ -241,7 +241,7 @@ impl ApiError {
     }
 
     /// 503 while the server is shutting down.
-    pub fn shutting_down() -> Self {
+    pub(crate) fn shutting_down() -> Self {
         let message = "the server is shutting down; try again later";
         let mut error = Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -254,7 +254,7 @@ impl ApiError {
     }
 
     /// 500 for a panic or a broken invariant.
-    pub fn internal() -> Self {
+    pub(crate) fn internal() -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "server_error",
@@ -265,13 +265,13 @@ impl ApiError {
 
     /// The same error with `x-should-retry: false`, for a request after which a tool has had side effects.
     #[must_use]
-    pub fn after_side_effects(mut self) -> Self {
+    pub(crate) fn after_side_effects(mut self) -> Self {
         self.0.do_not_retry = true;
         self
     }
 
     /// `{"error":{…}}` as JSON text in one line, for a response body or an event of a stream.
-    pub fn envelope(&self) -> String {
+    pub(crate) fn envelope(&self) -> String {
         if let Some(error) = self.0.upstream.as_ref().and_then(|answer| {
             ReportedError::read(std::str::from_utf8(&answer.body).ok()?).to_object()
         }) {
@@ -292,14 +292,8 @@ impl ApiError {
         &self.0.message
     }
 
-    /// The status.
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         self.0.status
-    }
-
-    /// The text of the underlying cause, for the log.
-    pub fn cause(&self) -> Option<&str> {
-        self.0.cause.as_deref()
     }
 
     /// The answer's status, headers and body, and the cause for the log.

@@ -54,7 +54,7 @@ impl From<StoreError> for ResumeError {
 }
 
 /// Resumes the runs for which all is decided, until the future is dropped.
-pub async fn watch(state: AppState) {
+pub(crate) async fn watch(state: AppState) {
     loop {
         let told = state.agent.gate().decisions().notified();
         let most = RUNS_OF_LOOK + state.runs.blocked_count();

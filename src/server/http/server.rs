@@ -60,7 +60,7 @@ const REPLICA_SHARE: usize = 4;
 
 /// The connections of a server that is stopping.
 #[derive(Debug)]
-pub struct OpenConnections {
+pub(crate) struct OpenConnections {
     acceptor: Acceptor,
     /// Those that were open when the shutdown began.
     connections: TaskTracker,
@@ -81,7 +81,7 @@ struct Acceptor {
 }
 
 /// Accepts connections until `shutdown` resolves. After that new turns are refused, and running ones go on.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     state: AppState,
     shutdown: impl Future<Output = ()>,
@@ -104,7 +104,7 @@ pub async fn serve(
 }
 
 /// Serves the metrics without a key until the server's requests are ended.
-pub async fn serve_metrics(listener: TcpListener, state: AppState) {
+pub(crate) async fn serve_metrics(listener: TcpListener, state: AppState) {
     let router = super::metrics_router(state.clone());
     let acceptor = Acceptor::new(listener, router, state, MAX_METRICS_CONNECTIONS);
     acceptor.serve_until_stop(Duration::ZERO).await;
@@ -112,7 +112,7 @@ pub async fn serve_metrics(listener: TcpListener, state: AppState) {
 
 /// Answers other replicas until the server's requests are ended, and for a short time in which they read the end of their
 /// answers.
-pub async fn serve_replicas(listener: TcpListener, state: AppState) {
+pub(crate) async fn serve_replicas(listener: TcpListener, state: AppState) {
     let router = super::cluster::router(state.clone());
     let most = state.max_connections / REPLICA_SHARE;
     let acceptor = Acceptor::new(listener, router, state, most.max(MIN_REPLICA_CONNECTIONS));
@@ -125,7 +125,7 @@ impl OpenConnections {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         let runs = &self.acceptor.state.runs;
         let ended = async { tokio::join!(self.connections.wait(), runs.ended_all()) };
         tokio::select! {
@@ -136,7 +136,7 @@ impl OpenConnections {
 
     /// Ends the runs and the requests, which have a short time to write the end of their response. Then every connection is
     /// closed, whether or not its client reads.
-    pub async fn abort(&self) {
+    pub(crate) async fn abort(&self) {
         let state = &self.acceptor.state;
         state.runs.close();
         state.stopping.cancel();
@@ -164,7 +164,6 @@ impl OpenConnections {
 pub(super) struct Limits {
     /// Connections of clients.
     pub(super) connections: usize,
-    /// Turns.
     pub(super) turns: usize,
 }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 
-pub use agent::admit::KeyDefaults;
+pub(crate) use agent::admit::KeyDefaults;
 
 /// Memory for a byte of a body that is parsed.
-pub const PARSE_FACTOR: u64 = 8;
+pub(crate) const PARSE_FACTOR: u64 = 8;
 
 /// The paths below `/v1/` that holders of API keys may have forwarded by default: inference, which keeps nothing at the
 /// upstream.
-pub const DEFAULT_FORWARD: [&str; 11] = [
+pub(crate) const DEFAULT_FORWARD: [&str; 11] = [
     "embeddings",
     "completions",
     "audio/*",
@@ -73,14 +73,14 @@ pub struct Settings {
 
 impl Settings {
     /// The name of the machine, if it can stand in a header.
-    pub fn host_name() -> Option<HeaderValue> {
+    pub(crate) fn host_name() -> Option<HeaderValue> {
         let system = rustix::system::uname();
         HeaderValue::from_bytes(system.nodename().to_bytes()).ok()
     }
 }
 
 /// The URL by which this machine reaches an address that a server listens on.
-pub fn local_url(listen: SocketAddr) -> String {
+pub(crate) fn local_url(listen: SocketAddr) -> String {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -97,11 +97,11 @@ pub struct ApiKey {
     /// SHA-256 of the key.
     pub sha256: [u8; 32],
     /// Globs of paths that take the place of [`Settings::forward`] for this key.
-    pub forward: Option<Vec<String>>,
+    pub(crate) forward: Option<Vec<String>>,
     /// Whether the key may read the figures of all keys.
-    pub operator: bool,
+    pub(crate) operator: bool,
     /// What it gives the drafts of its callers.
-    pub defaults: KeyDefaults,
+    pub(crate) defaults: KeyDefaults,
 }
 
 #[cfg(test)]

@@ -131,7 +131,6 @@ pub(super) enum RunOrigin {
 pub(super) struct TurnStart {
     /// When the request came.
     pub(super) began: Instant,
-    /// The id of the run.
     pub(super) run: RunId,
     pub(super) origin: RunOrigin,
 }

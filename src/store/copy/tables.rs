@@ -117,7 +117,6 @@ impl CopiedTable {
         rows.collect()
     }
 
-    /// Inserts rows.
     pub(super) async fn insert(&self, tx: &mut Tx, rows: &[CopiedRow]) -> Result<(), StoreError> {
         let (at_once, overriding) = match tx {
             Tx::Sqlite(_) => (1, ""),
@@ -165,7 +164,6 @@ impl CopiedTable {
         bound.collect()
     }
 
-    /// The key of a row.
     pub(super) fn key_of(&self, row: &CopiedRow) -> CopiedRow {
         row.iter().take(self.key).cloned().collect()
     }

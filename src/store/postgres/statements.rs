@@ -15,7 +15,6 @@ use super::connect::{OwnerPool, STATEMENT_LIMIT, Statement, column, execute, fai
 pub(crate) enum PostgresTx {
     /// Each on its own. It is made again if its connection is lost.
     Single(OwnerPool),
-    /// Those of one transaction.
     Transaction(OpenTransaction),
 }
 

@@ -23,7 +23,6 @@ pub(super) struct DiskReserve {
 }
 
 impl DiskReserve {
-    /// The reserve beside a database.
     pub(super) fn beside(database: &Path) -> Self {
         let mut name = database.to_owned().into_os_string();
         name.push(".reserve");

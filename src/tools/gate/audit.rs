@@ -12,7 +12,6 @@ use protocol::ids::shown;
 pub(super) enum DecidedBy<'a> {
     /// The rules and words of the levels.
     Rules(&'a RuleDecision),
-    /// A hook.
     Hook,
 }
 

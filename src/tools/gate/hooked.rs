@@ -11,13 +11,13 @@ use policy::hooks::event::HookedOutput;
 
 /// A result on its way to the model.
 #[derive(Debug)]
-pub struct PassedResult<'a> {
+pub(crate) struct PassedResult<'a> {
     /// The call.
-    pub invocation: &'a ToolInvocation,
+    pub(crate) invocation: &'a ToolInvocation,
     /// What the hooks before the call have added to its result.
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
     /// When no hook is waited for any more.
-    pub deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Gate {
@@ -100,7 +100,7 @@ impl Gate {
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the request to the hook, and leaves the result as it was.
-    pub async fn pass_result(
+    pub(crate) async fn pass_result(
         &self,
         passed: PassedResult<'_>,
         status: &mut ToolStatus,

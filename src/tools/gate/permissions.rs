@@ -46,7 +46,7 @@ impl TurnPermissions {
     }
 
     /// Whether some call may be asked about.
-    pub fn may_ask(&self) -> bool {
+    pub(crate) fn may_ask(&self) -> bool {
         self.rules.may_ask()
     }
 

@@ -80,7 +80,6 @@ impl Connection {
         self.ended.cancelled().await;
     }
 
-    /// Whether it has ended.
     pub(super) fn is_ended(&self) -> bool {
         self.ended.is_cancelled() || self.peer.is_transport_closed()
     }

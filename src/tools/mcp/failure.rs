@@ -72,12 +72,10 @@ impl RequestFailure {
         matches!(self.status(), Some(400 | 404..=406 | 415 | 422))
     }
 
-    /// Of an HTTP request.
     pub(super) fn of_http(error: HttpError) -> Self {
         http(error)
     }
 
-    /// Of a request.
     pub(super) fn of_request(error: ServiceError) -> Self {
         match error {
             ServiceError::McpError(error) => Self::Answered(answered(&error)),
@@ -89,7 +87,6 @@ impl RequestFailure {
         }
     }
 
-    /// Of the handshake.
     pub(super) fn of_handshake(error: ClientInitializeError) -> Self {
         match error {
             ClientInitializeError::TransportError { error, .. } => transport(error),

@@ -39,7 +39,6 @@ pub(super) type HttpError = StreamableHttpError<reqwest::Error>;
 pub(super) enum HttpAccess {
     /// A server of the settings, whose connections share a client.
     Configured {
-        /// The client.
         client: Client,
         /// Where access tokens come from, if the server wants some.
         tokens: Option<Arc<Tokens>>,

@@ -23,7 +23,6 @@ pub(super) struct LineReader<R> {
     pace: Pace,
     /// Looks for the id of a line that is too long, of which only this is kept.
     scan: Option<IdScan>,
-    /// The line has been taken.
     taken: bool,
 }
 

@@ -44,7 +44,6 @@ pub(super) struct GuardedProcess {
 /// Whom a process serves.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ProcessUser<'a> {
-    /// One owner.
     Owner(&'a Owner),
     /// All owners.
     All,

@@ -22,7 +22,6 @@ use protocol::openai::tool::ToolDefinition;
 pub(super) enum ToolServer {
     /// Of the settings.
     Configured(Arc<McpServer>),
-    /// Of a request.
     Requested(Arc<RequestedServer>),
 }
 

@@ -25,7 +25,6 @@ pub(super) struct SchemaDocument {
     pub(super) root: Value,
     /// The JSON pointer of each anchor.
     anchors: HashMap<String, String>,
-    /// Number of patterns.
     pub(super) patterns: usize,
     /// Most entries of one keyword.
     pub(super) widest: usize,

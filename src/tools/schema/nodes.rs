@@ -70,7 +70,6 @@ impl<'a> SchemaNodes<'a> {
         below
     }
 
-    /// The nodes for a property.
     pub(crate) fn property(&self, key: &str) -> Self {
         self.descend(|node| {
             node.get("properties")

@@ -50,7 +50,6 @@ impl PreviousChunk {
         }
     }
 
-    /// Forgets the chunk.
     pub(super) fn forget(&mut self) {
         self.kind = None;
     }

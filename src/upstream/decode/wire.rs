@@ -120,7 +120,6 @@ impl<'a> Chunk<'a> {
         only.filter(|(_, value)| value.get().starts_with('"'))
     }
 
-    /// All choices.
     pub(super) fn choices(&self) -> impl Iterator<Item = &Choice<'a>> {
         self.choice.iter().chain(&self.more_choices)
     }

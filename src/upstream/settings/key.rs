@@ -20,7 +20,7 @@ pub enum KeySource {
 
 impl KeySource {
     /// Whether loopwright itself has a key for the upstream.
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         match self {
             Self::Variable(_) | Self::File(_) | Self::Headers => true,
             Self::Clients | Self::None => false,

@@ -107,7 +107,7 @@ impl ServerKind {
 
 impl Quirks {
     /// The quirks of a kind of server.
-    pub fn of(kind: ServerKind) -> Self {
+    pub(crate) fn of(kind: ServerKind) -> Self {
         let defaults = Self::default();
         match kind {
             // The templates of most models know no `developer`: they drop the message, or refuse it.

@@ -9,11 +9,9 @@ use protocol::openai::raw::push_entry;
 struct Elements {
     /// Begins an element; the key follows.
     begin: &'static str,
-    /// Ends the key.
     key_end: &'static str,
     /// Begins the value, if anything does. Models may leave it out.
     value: Option<&'static str>,
-    /// Ends the element.
     end: &'static str,
 }
 

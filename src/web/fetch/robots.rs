@@ -35,7 +35,6 @@ pub(super) struct Robots {
 /// The response to the request for a file.
 #[derive(Debug)]
 pub(super) enum RobotsResponse {
-    /// The file.
     File(Bytes),
     /// Another status than success.
     Status(StatusCode),

@@ -66,7 +66,6 @@ pub(crate) enum ProviderProblem {
     /// The account has no credits.
     #[error("its quota is used up: the operator must renew it")]
     Quota,
-    /// The provider's rate limit.
     #[error("it asks for fewer requests: try again later")]
     RateLimited {
         /// The time until the next request, as the provider says.

@@ -39,7 +39,6 @@ pub(super) struct Passage<'d> {
     pub(super) headings: String,
     /// The range of bytes in the text.
     pub(super) place: Range<usize>,
-    /// The text.
     pub(super) text: &'d str,
 }
 

@@ -64,7 +64,7 @@ impl Words {
 }
 
 /// Pairs of adjacent characters in scripts without spaces.
-pub fn pairs(text: &str) -> impl Iterator<Item = [char; 2]> {
+pub(crate) fn pairs(text: &str) -> impl Iterator<Item = [char; 2]> {
     let next = text.chars().skip(1);
     let neighbours = text.chars().zip(next).map(|(one, next)| [one, next]);
     neighbours.filter(|pair| pair.iter().all(|&one| is_unspaced(one)))

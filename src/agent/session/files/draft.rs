@@ -63,7 +63,7 @@ impl FileDraft {
     }
 
     /// The media type of the content so far, given the file name and the claimed type.
-    pub fn media_type(&self, file_name: &str, claimed: Option<&str>) -> String {
+    pub(crate) fn media_type(&self, file_name: &str, claimed: Option<&str>) -> String {
         self.sniffer.media_type(file_name, claimed)
     }
 

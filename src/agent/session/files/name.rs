@@ -8,7 +8,7 @@ use protocol::media::{MAX_EXTENSION_BYTES, MAX_NAME_BYTES};
 const DEFAULT_NAME: &str = "file";
 
 /// The sanitized name, as it is stored.
-pub fn sanitize(raw: &str) -> String {
+pub(crate) fn sanitize(raw: &str) -> String {
     let component = raw.rsplit(['/', '\\']).next().unwrap_or_default();
     let shown: String = component.chars().filter(|char| is_allowed(*char)).collect();
     match shown.trim() {

@@ -52,7 +52,7 @@ impl ApproverAnswer {
     ///
     /// # Errors
     /// When the answer cannot be understood.
-    pub fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, HookAnswerError> {
         let Some(mut body) = read_body(body)? else {
             return Ok(Self::Person);
         };

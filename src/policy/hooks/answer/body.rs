@@ -63,7 +63,6 @@ impl HookMembers {
         }
     }
 
-    /// One of the words.
     pub(super) fn word<T: Copy>(
         &mut self,
         key: &str,
@@ -89,7 +88,6 @@ impl HookMembers {
         }
     }
 
-    /// An object.
     pub(super) fn object(
         &mut self,
         key: &str,

@@ -28,7 +28,6 @@ const MAX_ANSWER_TOKENS: u64 = 32_000;
 /// What an agent is started with.
 #[derive(Debug)]
 pub(super) struct AgentSetup {
-    /// The program.
     pub(super) program: &'static str,
     /// The command that installs it.
     pub(super) install: &'static str,

@@ -34,7 +34,6 @@ const NO_SUCH_PATH: [StatusCode; 3] = [
 /// What an agent is told of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServerFacts {
-    /// The model.
     pub(super) model: String,
     /// How many tokens it can see, if the server says so.
     pub(super) window: Option<u64>,

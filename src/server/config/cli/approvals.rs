@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 pub struct ApprovalsArguments {
     /// What is done.
     #[command(subcommand)]
-    pub command: ApprovalsCommand,
+    pub(crate) command: ApprovalsCommand,
     /// The server.
     #[command(flatten)]
     pub server: ServerFlags,
@@ -31,12 +31,12 @@ pub struct ServerFlags {
         global = true,
         help = "Name of the environment variable that holds an API key of the server [default: LOOPWRIGHT_API_KEY]"
     )]
-    pub key_env: Option<String>,
+    pub(crate) key_env: Option<String>,
 }
 
 /// The subcommands of `approvals`.
 #[derive(Debug, Clone, Subcommand)]
-pub enum ApprovalsCommand {
+pub(crate) enum ApprovalsCommand {
     /// List the calls that wait for a decision, the newest last
     List {
         /// Print JSON
@@ -77,7 +77,7 @@ pub enum ApprovalsCommand {
 
 /// Which later calls of the session run without a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RememberChoice {
+pub(crate) enum RememberChoice {
     /// Those that are the same for the rule that asks.
     Same,
     /// All of the tool.

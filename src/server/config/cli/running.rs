@@ -11,10 +11,10 @@ use serde::Serialize;
 pub struct HealthArguments {
     /// Ask whether the server can serve (/readyz), not only whether it is alive (/healthz)
     #[arg(long)]
-    pub ready: bool,
+    pub(crate) ready: bool,
     /// Longest wait for the answer, in seconds [default: 6]
     #[arg(long, value_name = "S")]
-    pub timeout: Option<String>,
+    pub(crate) timeout: Option<String>,
     /// The server.
     #[command(flatten)]
     pub server: RunningServerFlags,
@@ -30,17 +30,17 @@ pub struct RunningServerFlags {
     /// TOML file with the settings of the server
     #[arg(long, value_name = "PATH")]
     #[serde(skip)]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// Address that the server listens on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<String>,
+    pub(crate) listen: Option<String>,
 }
 
 /// The arguments of `launch`.
 #[derive(Debug, Clone, Args)]
 pub struct LaunchArguments {
     /// The coding agent
-    pub agent: CodingAgent,
+    pub(crate) agent: CodingAgent,
     /// Arguments of the agent; write -- before them if they begin with a flag of this command
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<OsString>,
@@ -53,18 +53,18 @@ pub struct LaunchArguments {
         value_name = "NAME",
         help = "Name of the environment variable that holds an API key of the server [default: LOOPWRIGHT_API_KEY]"
     )]
-    pub api_key_env: Option<String>,
+    pub(crate) api_key_env: Option<String>,
     /// Model of the agent [default: the only one that the server lists]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Show what would be set, with the key hidden, and start nothing
     #[arg(long)]
-    pub print: bool,
+    pub(crate) print: bool,
 }
 
 /// A coding agent that can be launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CodingAgent {
+pub(crate) enum CodingAgent {
     /// Codex, over the Responses API
     Codex,
     /// Claude Code, over the Messages API

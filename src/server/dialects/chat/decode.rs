@@ -22,7 +22,7 @@ use agent::settings::ImageStyle;
 use protocol::openai::raw::{RawObject, quoted, slice_of};
 use protocol::openai::request::{RequestError, body_object, one_of};
 
-pub use self::schema::ChatRequest;
+pub(crate) use self::schema::ChatRequest;
 
 /// Members that every model call replaces by its own, or that the loop applies itself.
 const OWN: [&str; 7] = [
@@ -38,7 +38,7 @@ const OWN: [&str; 7] = [
 /// How progress is sent on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProgressMode {
+pub(crate) enum ProgressMode {
     /// `Chunk` for the official SDKs, else `Named`.
     #[default]
     Auto,
@@ -60,36 +60,36 @@ const PROGRESS: [(&str, ProgressMode); 4] = [
 
 /// A chat request, and how its client wants the answer.
 #[derive(Debug)]
-pub struct DecodedChat {
+pub(crate) struct DecodedChat {
     /// The draft.
-    pub decoded: Decoded,
+    pub(crate) decoded: Decoded,
     /// The options of the encoder.
-    pub reply: ReplyOptions,
+    pub(crate) reply: ReplyOptions,
 }
 
 /// How the client wants the answer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ReplyOptions {
+pub(crate) struct ReplyOptions {
     /// The model as the client named it.
-    pub model: String,
+    pub(crate) model: String,
     /// Whether the answer is streamed.
-    pub stream: bool,
+    pub(crate) stream: bool,
     /// Whether a stream ends with a usage chunk.
-    pub include_usage: bool,
+    pub(crate) include_usage: bool,
     /// How progress is sent on a stream.
-    pub progress: ProgressMode,
+    pub(crate) progress: ProgressMode,
     /// Whether the client is an official SDK.
-    pub official_sdk: bool,
+    pub(crate) official_sdk: bool,
     /// How images of tools are sent.
-    pub images: ImageStyle,
+    pub(crate) images: ImageStyle,
 }
 
 /// Decodes a chat request, given the JSON text of its body and its head.
 ///
 /// # Errors
 /// When the body is not a JSON object. What is wrong with its fields is in the faults.
-pub fn decode(body: &Bytes, head: &RequestHead) -> Result<DecodedChat, RequestError> {
+pub(crate) fn decode(body: &Bytes, head: &RequestHead) -> Result<DecodedChat, RequestError> {
     let object = body_object(body)?;
     let mut faults = Faults::default();
     let field = |name| Field::of(&object, name);
@@ -231,7 +231,7 @@ fn wants_json(response_format: Field<'_>) -> bool {
 }
 
 /// The body of a request without its number of rounds, which an upstream does not know.
-pub fn without_rounds(body: &Bytes) -> Bytes {
+pub(crate) fn without_rounds(body: &Bytes) -> Bytes {
     match body_object(body) {
         Ok(object) => format!("{{{}}}", object.members_without(&["max_tool_rounds"])).into(),
         Err(_) => body.clone(),
@@ -239,7 +239,7 @@ pub fn without_rounds(body: &Bytes) -> Bytes {
 }
 
 /// The body with the upstream's name of the model; the same bytes if the names are equal.
-pub fn with_model_name(bytes: &Bytes, model: &str, name: &str) -> Bytes {
+pub(crate) fn with_model_name(bytes: &Bytes, model: &str, name: &str) -> Bytes {
     if name == model {
         return bytes.clone();
     }

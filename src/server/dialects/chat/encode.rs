@@ -9,22 +9,22 @@ mod records;
 mod replay;
 mod schema;
 
-pub use self::approvals::PendingApproval;
-pub use self::call::{CallCollector, DirectCallAnswer};
-pub use self::chunks::{ChunkEncoder, ChunkOptions, fail};
-pub use self::completion::CompletionCollector;
-pub use self::progress::ProgressDelivery;
-pub use self::records::{AgentSummary, FileEntry};
-pub use self::replay::replay;
-pub use self::schema::{ChatCompletion, StreamedData};
+pub(crate) use self::approvals::PendingApproval;
+pub(crate) use self::call::{CallCollector, DirectCallAnswer};
+pub(crate) use self::chunks::{ChunkEncoder, ChunkOptions, fail};
+pub(crate) use self::completion::CompletionCollector;
+pub(crate) use self::progress::ProgressDelivery;
+pub(crate) use self::records::{AgentSummary, FileEntry};
+pub(crate) use self::replay::replay;
+pub(crate) use self::schema::{ChatCompletion, StreamedData};
 
 /// The members that every chunk of an answer and the completion have.
 #[derive(Debug, Clone)]
-pub struct AnswerHead {
+pub(crate) struct AnswerHead {
     /// The id of the completion.
-    pub id: String,
+    pub(crate) id: String,
     /// When the answer was begun, in seconds since 1970.
-    pub created: i64,
+    pub(crate) created: i64,
     /// The model as the client named it, until the upstream reports its name of the model.
-    pub model: String,
+    pub(crate) model: String,
 }

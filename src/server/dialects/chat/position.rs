@@ -3,7 +3,7 @@
 use agent::inputs::{FileMember, FilePosition, PartForm, PartIndex};
 
 /// The path of the field that names or holds a file, such as `messages[0].content[1].file.file_id`.
-pub fn file_path(position: &FilePosition) -> String {
+pub(crate) fn file_path(position: &FilePosition) -> String {
     match position {
         FilePosition::Part {
             index: PartIndex { message, part },

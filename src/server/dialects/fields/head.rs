@@ -3,25 +3,25 @@
 use protocol::ids::{ChatId, SessionId};
 
 /// The same as `agent.progress`, for clients that can set headers only.
-pub const PROGRESS_HEADER: &str = "x-loopwright-progress";
+pub(crate) const PROGRESS_HEADER: &str = "x-loopwright-progress";
 
 /// What the head of a request says, and how much the server takes.
 #[derive(Debug, Clone, Default)]
-pub struct RequestHead {
+pub(crate) struct RequestHead {
     /// The session id that a header carries.
-    pub session: Option<SessionId>,
+    pub(crate) session: Option<SessionId>,
     /// The id of a chat that a header of the settings carries.
-    pub chat: Option<ChatId>,
+    pub(crate) chat: Option<ChatId>,
     /// How progress is to be sent, as a header says; not checked yet.
-    pub progress: Option<String>,
+    pub(crate) progress: Option<String>,
     /// The client is an official SDK.
-    pub official_sdk: bool,
+    pub(crate) official_sdk: bool,
     /// `user-agent`.
-    pub user_agent: String,
+    pub(crate) user_agent: String,
     /// The address under which the client reaches the server, such as `http://localhost:8080`.
-    pub origin: String,
+    pub(crate) origin: String,
     /// Most messages of a request.
-    pub max_messages: usize,
+    pub(crate) max_messages: usize,
 }
 
 impl RequestHead {

@@ -85,7 +85,6 @@ impl<'a> HostedFields<'a> {
         }
     }
 
-    /// The tools of a draft.
     pub(in crate::dialects) fn read(
         self,
         entries: Vec<ToolEntry<'a>>,

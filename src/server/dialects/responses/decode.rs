@@ -4,7 +4,7 @@ mod approvals;
 mod fields;
 mod include;
 mod input;
-pub mod names;
+pub(crate) mod names;
 mod native;
 mod references;
 mod schema;
@@ -33,9 +33,9 @@ use protocol::openai::message::Message;
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::{RequestError, body_member, body_object};
 
-pub use self::native::{IssuedIds, plain_draft};
-pub use self::references::{KnownHistory, NamedContainer, References};
-pub use self::schema::ResponseRequest;
+pub(crate) use self::native::{IssuedIds, plain_draft};
+pub(crate) use self::references::{KnownHistory, NamedContainer, References};
+pub(crate) use self::schema::ResponseRequest;
 
 /// Which calls of server-side tools are shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,13 +53,12 @@ enum ShownItems {
 /// What the encoder needs to know of a request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ResponseOptions {
+pub(crate) struct ResponseOptions {
     /// Whether the answer is streamed.
-    pub stream: bool,
+    pub(crate) stream: bool,
     /// The answer is not waited for.
-    pub background: bool,
-    /// The response is stored.
-    pub store: bool,
+    pub(crate) background: bool,
+    pub(crate) store: bool,
     /// The members of every response that follow from the request, without braces.
     pub(super) echo: String,
     /// Reasoning is sent as its summary.
@@ -98,11 +97,11 @@ pub(super) struct ListedServer {
 
 /// A request, and the options of its answer.
 #[derive(Debug)]
-pub struct DecodedResponse {
+pub(crate) struct DecodedResponse {
     /// The draft.
-    pub decoded: Decoded,
+    pub(crate) decoded: Decoded,
     /// The options of the encoder.
-    pub options: ResponseOptions,
+    pub(crate) options: ResponseOptions,
 }
 
 impl ResponseOptions {
@@ -110,12 +109,12 @@ impl ResponseOptions {
     ///
     /// # Errors
     /// Never: the request is a plain one.
-    pub fn plain(model: &str) -> Result<Self, RequestError> {
+    pub(crate) fn plain(model: &str) -> Result<Self, RequestError> {
         ResponseFields::plain(model)
     }
 
     /// Takes what is known once the request is admitted: the tools of its MCP servers, and which tools were left out.
-    pub fn take_admitted(&mut self, servers: &[ConnectedServer], left_out: Vec<Notice>) {
+    pub(crate) fn take_admitted(&mut self, servers: &[ConnectedServer], left_out: Vec<Notice>) {
         self.notices.splice(0..0, left_out);
         if self.shown == ShownItems::None {
             return;
@@ -152,7 +151,7 @@ impl ResponseOptions {
     }
 
     /// The path of the field that names or holds a file, such as `input[0].content[1].file_id`.
-    pub fn file_path(&self, position: &FilePosition) -> String {
+    pub(crate) fn file_path(&self, position: &FilePosition) -> String {
         match position {
             FilePosition::Part {
                 index: PartIndex { message, part },
@@ -176,7 +175,7 @@ impl ResponseOptions {
 ///
 /// # Errors
 /// When an item is not usable.
-pub fn item_messages(object: &RawObject<'_>) -> Result<Vec<Message>, RequestError> {
+pub(crate) fn item_messages(object: &RawObject<'_>) -> Result<Vec<Message>, RequestError> {
     let Some(items) = object.get_some("items").filter(|items| items.get() != "[]") else {
         return Ok(Vec::new());
     };
@@ -230,7 +229,7 @@ fn refuse_file_urls(items: &RawValue) -> Result<(), RequestError> {
 /// # Errors
 /// When a field that loopwright acts on is invalid or not available. What is wrong with tools that this server may not have
 /// is in the faults.
-pub fn decode(
+pub(crate) fn decode(
     body: &[u8],
     head: &RequestHead,
     known: &KnownHistory,

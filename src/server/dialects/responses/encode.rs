@@ -20,13 +20,13 @@ use bytes::BytesMut;
 use self::approvals::HeldCalls;
 use self::calls::ShownCalls;
 use self::client_calls::ClientCalls;
-pub use self::convert::{as_completion, as_response};
+pub(crate) use self::convert::{as_completion, as_response};
 use self::events::EventWriter;
-pub use self::input_items::{ItemText, answer_items, input_items, output_items};
+pub(crate) use self::input_items::{ItemText, answer_items, input_items, output_items};
 pub(super) use self::items::{BETWEEN_ROUNDS, REASONING_MARK};
 use self::items::{OpenMessage, OpenReasoning};
-pub use self::replay::replay;
-pub use self::schema::{OutputItem, ResponseEvent, ResponseObject};
+pub(crate) use self::replay::replay;
+pub(crate) use self::schema::{OutputItem, ResponseEvent, ResponseObject};
 use self::summary::{ResponseEnding, failed_members, members_of};
 use super::decode::ResponseOptions;
 use agent::event::{AgentEvent, ExtraFields, ExtraLevel, Notice, Outcome, ProducedFile, RoundEnd};
@@ -38,7 +38,7 @@ const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// Encodes the events of one turn.
 #[derive(Debug)]
-pub struct ResponseEncoder {
+pub(crate) struct ResponseEncoder {
     run: RunId,
     created_at: i64,
     options: Arc<ResponseOptions>,
@@ -57,7 +57,7 @@ pub struct ResponseEncoder {
 /// An error as a response has it.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(default)]
-pub struct ResponseFailure {
+pub(crate) struct ResponseFailure {
     /// OpenAI's class of the error.
     #[serde(rename = "type")]
     kind: Option<serde_json::Value>,
@@ -68,7 +68,7 @@ pub struct ResponseFailure {
 
 impl ResponseFailure {
     /// Reads `{"error":{…}}`, which may be that of a model server.
-    pub fn of_envelope(envelope: &str) -> Self {
+    pub(crate) fn of_envelope(envelope: &str) -> Self {
         let error = RawObject::parse(envelope).ok();
         let error = error.and_then(|error| error.get_some("error"));
         error
@@ -93,7 +93,7 @@ impl ResponseFailure {
 
 impl ResponseEncoder {
     /// An encoder at the start of a turn.
-    pub fn new(run: RunId, created_at: i64, options: Arc<ResponseOptions>) -> Self {
+    pub(crate) fn new(run: RunId, created_at: i64, options: Arc<ResponseOptions>) -> Self {
         Self {
             calls: ShownCalls::new(&run, options.clone()),
             client_calls: ClientCalls::new(&run, options.clone()),
@@ -111,7 +111,7 @@ impl ResponseEncoder {
     }
 
     /// Encodes one event. Returns the response with the last one.
-    pub fn encode(&mut self, event: AgentEvent, out: &mut BytesMut) -> Option<String> {
+    pub(crate) fn encode(&mut self, event: AgentEvent, out: &mut BytesMut) -> Option<String> {
         self.begin(out);
         match event {
             AgentEvent::Text(text) => self.text(&text, out),
@@ -155,7 +155,7 @@ impl ResponseEncoder {
     }
 
     /// Ends the events with an error. Returns the failed response.
-    pub fn fail(&mut self, failure: &ResponseFailure, out: &mut BytesMut) -> String {
+    pub(crate) fn fail(&mut self, failure: &ResponseFailure, out: &mut BytesMut) -> String {
         self.begin(out);
         let members = failure.members();
         let event = format!("{members},\"error\":{{{members}}}");
@@ -169,7 +169,7 @@ impl ResponseEncoder {
     }
 
     /// The response as it is now, while it is made.
-    pub fn unfinished(
+    pub(crate) fn unfinished(
         run: &RunId,
         created_at: i64,
         status: &str,
@@ -343,7 +343,7 @@ impl ResponseEncoder {
 }
 
 /// A response that is being made, of a request of another dialect.
-pub fn unfinished_of(run: &RunId, created_at: i64) -> Option<String> {
+pub(crate) fn unfinished_of(run: &RunId, created_at: i64) -> Option<String> {
     let options = ResponseOptions::plain("").ok()?;
     Some(ResponseEncoder::unfinished(
         run,

@@ -57,7 +57,6 @@ pub(in crate::http) struct RequestRecord {
     /// The beginning of the path, where no template says what was asked.
     path: String,
     began: Instant,
-    /// The label of the request.
     pub(super) route: RouteLabel,
     /// Whose request it is, if that is known.
     pub(super) owner: Option<Owner>,

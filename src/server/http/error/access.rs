@@ -27,7 +27,7 @@ impl ApiError {
     }
 
     /// 401 for a missing or wrong API key.
-    pub fn unauthorized() -> Self {
+    pub(crate) fn unauthorized() -> Self {
         let message = "the API key is missing or wrong; send it as authorization: Bearer KEY";
         Self::new(
             StatusCode::UNAUTHORIZED,
@@ -50,7 +50,7 @@ impl ApiError {
     }
 
     /// 403 for a host name that is not allowed; protects from DNS rebinding.
-    pub fn host_not_allowed() -> Self {
+    pub(crate) fn host_not_allowed() -> Self {
         let message = "the host of this request is not allowed; use a loopback name, add the host to allowed_hosts or configure API keys";
         Self::new(
             StatusCode::FORBIDDEN,
@@ -61,7 +61,7 @@ impl ApiError {
     }
 
     /// 403 for a web page of an origin that is not configured.
-    pub fn origin_not_allowed() -> Self {
+    pub(crate) fn origin_not_allowed() -> Self {
         let message =
             "web pages of this origin may not send this request; add the origin to cors_origins";
         Self::new(
@@ -83,7 +83,7 @@ impl ApiError {
     }
 
     /// 429 for a key that has as many requests in progress as it may have.
-    pub fn too_many_requests() -> Self {
+    pub(crate) fn too_many_requests() -> Self {
         let mut error = Self::share_is_used(
             "too many requests of this API key are in progress; wait until some of them have ended",
         );
@@ -92,7 +92,7 @@ impl ApiError {
     }
 
     /// 429 for a key that has as many turns running as it may have, with or without a client.
-    pub fn too_many_turns() -> Self {
+    pub(crate) fn too_many_turns() -> Self {
         Self::share_is_used(
             "too many turns and forwarded requests of this API key are running, background ones included; wait until some of them have \
              ended, or cancel some",
@@ -108,7 +108,7 @@ impl ApiError {
     }
 
     /// 403 for a key that may not read the figures of all keys.
-    pub fn not_operator() -> Self {
+    pub(crate) fn not_operator() -> Self {
         let message = "the metrics have the figures of all API keys and this key may not read them; use a key with `operator = true`, or set metrics_listen";
         Self::new(
             StatusCode::FORBIDDEN,

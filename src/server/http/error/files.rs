@@ -10,7 +10,7 @@ use agent::session::files::FileError;
 
 impl ApiError {
     /// 415 for an upload that is not a multipart form.
-    pub fn not_a_form() -> Self {
+    pub(crate) fn not_a_form() -> Self {
         let message = "the content type must be multipart/form-data; send the file as the field 'file' of a form";
         Self::invalid(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -20,7 +20,7 @@ impl ApiError {
     }
 
     /// 416 for a range outside a file of `size` bytes.
-    pub fn range_not_satisfiable(size: u64) -> Self {
+    pub(crate) fn range_not_satisfiable(size: u64) -> Self {
         let message = format!("the requested range is outside the file, which has {size} bytes");
         let mut error = Self::invalid(
             StatusCode::RANGE_NOT_SATISFIABLE,

@@ -31,7 +31,7 @@ impl ApiError {
     }
 
     /// 409 for a run that has ended.
-    pub fn not_running() -> Self {
+    pub(crate) fn not_running() -> Self {
         let message = "this run has ended; there is nothing to cancel";
         Self::invalid(StatusCode::CONFLICT, Some("not_running"), message)
     }
@@ -55,26 +55,26 @@ impl ApiError {
     }
 
     /// 410 for a run whose lines are no longer kept.
-    pub fn events_expired() -> Self {
+    pub(crate) fn events_expired() -> Self {
         let message = "the events of this run are no longer kept; get its answer by its id";
         Self::invalid(StatusCode::GONE, Some("events_expired"), message)
     }
 
     /// 410 for an idempotency key whose answer is no longer kept.
-    pub fn answer_expired() -> Self {
+    pub(crate) fn answer_expired() -> Self {
         let message = "the answer to this idempotency-key is no longer kept; send a new key to run the request again";
         Self::invalid(StatusCode::GONE, Some("answer_expired"), message)
     }
 
     /// 410 for a run that the end of the process broke off.
-    pub fn run_interrupted() -> Self {
+    pub(crate) fn run_interrupted() -> Self {
         let message =
             "the server stopped before this run had an answer; its session holds what was done";
         Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
     }
 
     /// 400 for a request without messages, in a session of which no turn waits.
-    pub fn nothing_waits(field: &str) -> Self {
+    pub(crate) fn nothing_waits(field: &str) -> Self {
         let message = format!(
             "'{field}' is empty, and no turn of the session waits to go on; send at least one message"
         );
@@ -82,13 +82,13 @@ impl ApiError {
     }
 
     /// 410 for a run that waited, and whose turn has gone on with another request.
-    pub fn run_left() -> Self {
+    pub(crate) fn run_left() -> Self {
         let message = "another request of its session has gone on with the turn of this run; the session holds what was done";
         Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
     }
 
     /// 503 for a run of another replica, which cannot be asked.
-    pub fn replica_unreachable() -> Self {
+    pub(crate) fn replica_unreachable() -> Self {
         let message = "another replica runs this turn and cannot be reached from here; send the request again later, \
                        or get the answer by its id once the run has ended";
         let mut error = Self::new(
@@ -102,7 +102,7 @@ impl ApiError {
     }
 
     /// 422 for an idempotency key that came with another request before.
-    pub fn idempotency_key_reused() -> Self {
+    pub(crate) fn idempotency_key_reused() -> Self {
         let message =
             "this idempotency-key was used with another request body or path; send a new key";
         Self::invalid(

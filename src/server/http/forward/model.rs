@@ -30,7 +30,6 @@ pub(super) enum BodyFormat {
 /// The model that a body names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedModel {
-    /// The name.
     pub(super) name: String,
     place: ModelPlace,
 }

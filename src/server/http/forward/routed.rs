@@ -106,7 +106,6 @@ impl RoutedBody {
         (self.rest.is_none() && self.start.model.is_some()).then_some(&self.start)
     }
 
-    /// The body for an upstream.
     pub(super) fn for_upstream(self, upstream: &dyn Upstream) -> (ForwardBody, bool) {
         let BodyToSend { bytes, decoded } = self.start.for_upstream(upstream);
         let Some(rest) = self.rest else {

@@ -118,7 +118,6 @@ impl<'a> Operation<'a> {
         self
     }
 
-    /// An answer of JSON.
     pub(super) fn answers<T: JsonSchema>(self, status: u16, description: &str) -> Self {
         let schema = self.schemas.answer::<T>();
         self.answers_as(status, JSON, schema, description)

@@ -131,7 +131,6 @@ struct ReferredItems<'a> {
     /// How often each of them is named that was not found yet.
     missing: HashMap<&'a str, usize>,
     found: HashMap<String, Box<RawValue>>,
-    /// Their bytes.
     bytes: usize,
     /// Most bytes.
     most: usize,

@@ -103,7 +103,6 @@ impl Activities {
 }
 
 impl Activity {
-    /// A request begins.
     pub(super) fn request_begins(self: &Arc<Self>) -> RequestInProgress {
         self.waits_since.store(0, Ordering::Relaxed);
         self.is_stranger.store(false, Ordering::Relaxed);

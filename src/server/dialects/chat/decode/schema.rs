@@ -19,7 +19,7 @@ use protocol::ids::SessionId;
 /// the model server as it is. A member that is `null` counts as absent.
 #[derive(Debug, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
-pub struct ChatRequest {
+pub(crate) struct ChatRequest {
     /// The id of a model that `GET /v1/models` lists.
     model: String,
     /// The conversation; with `session_id`, it may be only what is new.

@@ -48,7 +48,7 @@ struct ApprovalTool<'a> {
 
 /// An entry of `agent.approvals`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct PendingApproval<'a> {
+pub(crate) struct PendingApproval<'a> {
     approval_id: &'a ApprovalId,
     /// The session.
     session_id: Option<&'a SessionId>,
@@ -93,7 +93,7 @@ impl<'a> ApprovalRequiredEvent<'a> {
 
 impl<'a> PendingApproval<'a> {
     /// That of a call, in the session if it is stored.
-    pub fn new(call: &'a WaitingCall, session_id: Option<&'a SessionId>) -> Self {
+    pub(crate) fn new(call: &'a WaitingCall, session_id: Option<&'a SessionId>) -> Self {
         let WaitingCall { of, wait } = call;
         Self {
             approval_id: &wait.id,

@@ -12,7 +12,7 @@ use blobs::parted::{PartedText, PartedWriter};
 
 /// The answer to a call outside of a turn: an entry of `agentic_tool_calls`, with what an answer has beside its entries.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct DirectCallAnswer<'a> {
+pub(crate) struct DirectCallAnswer<'a> {
     #[serde(flatten)]
     call: ToolCallEntry<'a>,
     /// The files that the call made.
@@ -25,14 +25,14 @@ pub struct DirectCallAnswer<'a> {
 
 /// Collects the events of a call outside of a turn.
 #[derive(Debug, Default)]
-pub struct CallCollector {
+pub(crate) struct CallCollector {
     files: Vec<PartedText>,
     notices: Vec<Notice>,
 }
 
 impl CallCollector {
     /// Adds one event. Returns the JSON body of the answer with the end of the call, and how long its tool took.
-    pub fn take(&mut self, event: AgentEvent) -> Option<(PartedText, Duration)> {
+    pub(crate) fn take(&mut self, event: AgentEvent) -> Option<(PartedText, Duration)> {
         match event {
             AgentEvent::File(file) => self.files.push(file_text(*file)),
             AgentEvent::Notice(notice) => self.notices.push(notice),

@@ -22,7 +22,7 @@ const NOT_PASSED_ON: [&str; 3] = ["event", "selected_model_id", "type"];
 
 /// Encodes events as chunks of an event stream.
 #[derive(Debug)]
-pub struct ChunkEncoder {
+pub(crate) struct ChunkEncoder {
     answer: AnswerHead,
     extra: ExtraFields,
     /// The JSON text of every chunk up to its choices; `None` before the first chunk.
@@ -32,17 +32,17 @@ pub struct ChunkEncoder {
 
 /// What the chunks of a stream hold besides the answer.
 #[derive(Debug, Clone, Copy)]
-pub struct ChunkOptions {
+pub(crate) struct ChunkOptions {
     /// How progress is sent.
-    pub delivery: ProgressDelivery,
+    pub(crate) delivery: ProgressDelivery,
     /// How images of tools are sent.
-    pub images: ImageStyle,
+    pub(crate) images: ImageStyle,
     /// Whether the stream ends with a usage chunk.
-    pub include_usage: bool,
+    pub(crate) include_usage: bool,
 }
 
 /// Ends a stream with an error: `envelope` is the JSON of an OpenAI error.
-pub fn fail(envelope: &str, out: &mut BytesMut) {
+pub(crate) fn fail(envelope: &str, out: &mut BytesMut) {
     out.extend_from_slice(b"data: ");
     // An upstream's error may contain line breaks. In valid JSON they occur between tokens only.
     out.extend_from_slice(envelope.replace(['\n', '\r'], " ").as_bytes());
@@ -52,7 +52,7 @@ pub fn fail(envelope: &str, out: &mut BytesMut) {
 
 impl ChunkEncoder {
     /// An encoder at the start of a stream.
-    pub fn new(answer: AnswerHead, options: ChunkOptions) -> Self {
+    pub(crate) fn new(answer: AnswerHead, options: ChunkOptions) -> Self {
         Self {
             answer,
             extra: Vec::new(),
@@ -61,8 +61,7 @@ impl ChunkEncoder {
         }
     }
 
-    /// Encodes one event.
-    pub fn encode(&mut self, event: &AgentEvent, out: &mut BytesMut) {
+    pub(crate) fn encode(&mut self, event: &AgentEvent, out: &mut BytesMut) {
         match event {
             AgentEvent::Started { .. }
             | AgentEvent::RoundEnded(_)

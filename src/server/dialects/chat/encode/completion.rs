@@ -18,7 +18,7 @@ const ANSWER_OVERHEAD: usize = 2048;
 
 /// Collects the events of a turn.
 #[derive(Debug)]
-pub struct CompletionCollector {
+pub(crate) struct CompletionCollector {
     head: AnswerHead,
     model_known: bool,
     text: String,
@@ -37,7 +37,7 @@ pub struct CompletionCollector {
 
 impl CompletionCollector {
     /// A collector without events.
-    pub fn new(head: AnswerHead, images: ImageStyle) -> Self {
+    pub(crate) fn new(head: AnswerHead, images: ImageStyle) -> Self {
         Self {
             head,
             model_known: false,
@@ -55,7 +55,7 @@ impl CompletionCollector {
     }
 
     /// Adds one event.
-    pub fn take(&mut self, event: AgentEvent) {
+    pub(crate) fn take(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::Model(model) if !self.model_known => {
                 (self.head.model, self.model_known) = (model, true);
@@ -96,7 +96,7 @@ impl CompletionCollector {
     }
 
     /// The JSON body of the answer, and the time spent waiting for models and tools; `None` without a `Finished` event.
-    pub fn finish(mut self) -> Option<(PartedText, Duration)> {
+    pub(crate) fn finish(mut self) -> Option<(PartedText, Duration)> {
         let outcome = self.outcome.take()?;
         // Records arrive in the order in which calls finish, and are reported in the order of the calls.
         self.calls.sort_by_key(|(place, _)| *place);

@@ -24,7 +24,7 @@ use protocol::ids::SessionId;
 
 /// How progress is sent to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProgressDelivery {
+pub(crate) enum ProgressDelivery {
     /// As chunks with an `event:` line.
     Named,
     /// As chunks without an `event:` line.
@@ -119,7 +119,7 @@ fn code(arguments: &str) -> Option<Cow<'_, str>> {
 impl ProgressDelivery {
     /// The delivery for the mode of a request. With `auto` the official SDKs get no named events, because some misread
     /// them.
-    pub fn choose(mode: ProgressMode, official_sdk: bool) -> Self {
+    pub(crate) fn choose(mode: ProgressMode, official_sdk: bool) -> Self {
         match mode {
             ProgressMode::Auto if official_sdk => Self::Chunk,
             ProgressMode::Auto | ProgressMode::Named => Self::Named,

@@ -50,7 +50,7 @@ pub(super) struct ToolCallEntry<'a> {
 /// An entry of `files`: an OpenAI file object with additional members.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ProducedFile")]
-pub struct FileEntry<'a> {
+pub(crate) struct FileEntry<'a> {
     #[serde(flatten)]
     file: FileObject<'a>,
     /// The session of the file.
@@ -76,7 +76,7 @@ pub(super) struct NoticeEntry<'a> {
 
 /// What happened in the turn: `agent` of an answer.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct AgentSummary<'a> {
+pub(crate) struct AgentSummary<'a> {
     /// Why the turn ended.
     stop_reason: StopReason,
     /// The rounds in which server-side tools ran.

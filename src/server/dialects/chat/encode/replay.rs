@@ -10,7 +10,7 @@ use protocol::openai::raw::{RawObject, push_entry, quoted};
 const OF_FINISH: [&str; 2] = ["session_id", "agent"];
 
 /// Writes a completion as a role chunk, a chunk with the text, one with the client's calls, a finish chunk and `[DONE]`.
-pub fn replay(completion: &str, include_usage: bool, out: &mut BytesMut) {
+pub(crate) fn replay(completion: &str, include_usage: bool, out: &mut BytesMut) {
     if let Ok(completion) = RawObject::parse(completion) {
         chunks(&completion, include_usage, out);
     }

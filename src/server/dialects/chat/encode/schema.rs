@@ -13,7 +13,7 @@ use protocol::openai::error::ErrorBody;
 #[derive(Debug, JsonSchema)]
 #[schemars(extend("additionalProperties" = true))]
 #[expect(dead_code, reason = "only its schema is used")]
-pub struct ChatCompletion {
+pub(crate) struct ChatCompletion {
     /// The id of the answer and of its run.
     id: String,
     #[schemars(extend("const" = "chat.completion"))]
@@ -243,8 +243,8 @@ struct ReportedErrorDetail {
 /// The JSON of a `data:` line of a streamed answer. The last line is `[DONE]`, which is no JSON.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
-#[expect(private_interfaces, reason = "only its schema is used")]
-pub enum StreamedData {
+#[expect(dead_code, private_interfaces, reason = "only its schema is used")]
+pub(crate) enum StreamedData {
     /// What the model says.
     Chunk(ChatCompletionChunk),
     /// A call starts or has ended.

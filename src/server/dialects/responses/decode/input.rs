@@ -192,7 +192,6 @@ impl<'a> InputItem<'a> {
         }
     }
 
-    /// The path of a member.
     pub(super) fn path(&self, member: &str) -> String {
         format!("input[{}].{member}", self.index)
     }

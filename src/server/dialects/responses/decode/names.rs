@@ -10,7 +10,7 @@ const SEPARATOR: &str = "__";
 /// The tools whose name or form differs between the request and the model.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ToolNames {
+pub(crate) struct ToolNames {
     /// Names of custom tools, as the model is offered them.
     custom: HashSet<String>,
     /// Namespace and name, by the name that the model is offered.

@@ -21,22 +21,22 @@ use protocol::openai::tool::{CallKind, ToolDefinition};
 
 /// Ids in a body that this server may have issued, not looked up yet.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct IssuedIds {
+pub(crate) struct IssuedIds {
     /// There is an item, or reasoning, that only this server makes.
-    pub has_items: bool,
+    pub(crate) has_items: bool,
     /// `previous_response_id`.
-    pub previous: Option<String>,
+    pub(crate) previous: Option<String>,
     /// The containers of tools.
-    pub containers: Vec<String>,
+    pub(crate) containers: Vec<String>,
     /// The files of the input and of tools.
-    pub files: Vec<String>,
+    pub(crate) files: Vec<String>,
     /// The call that the last output answers.
-    pub answered_call: Option<String>,
+    pub(crate) answered_call: Option<String>,
 }
 
 impl IssuedIds {
     /// Reads the ids of a body. What has another shape than expected holds none.
-    pub fn read(body: &[u8]) -> Self {
+    pub(crate) fn read(body: &[u8]) -> Self {
         let mut ids = Self::default();
         let Ok(object) = body_object(body) else {
             return ids;
@@ -78,7 +78,11 @@ impl IssuedIds {
 }
 
 /// The draft of a request with nothing but its tools and extensions; `None` if the request asks for state of this server.
-pub fn plain_draft(object: &RawObject<'_>, model: &str, head: &RequestHead) -> Option<Decoded> {
+pub(crate) fn plain_draft(
+    object: &RawObject<'_>,
+    model: &str,
+    head: &RequestHead,
+) -> Option<Decoded> {
     let is_true = |key| {
         object
             .get_some(key)

@@ -11,49 +11,48 @@ use protocol::openai::request::{RequestError, body_member, body_object};
 
 /// What of earlier responses a request refers to, not looked up yet.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct References {
+pub(crate) struct References {
     /// `previous_response_id`.
-    pub previous: Option<String>,
+    pub(crate) previous: Option<String>,
     /// The request names no model, so that it is that of the response before.
-    pub lacks_model: bool,
+    pub(crate) lacks_model: bool,
     /// The id of `conversation`.
-    pub conversation: Option<String>,
+    pub(crate) conversation: Option<String>,
     /// The ids of the items that the input refers to.
-    pub items: Vec<String>,
+    pub(crate) items: Vec<String>,
     /// The container of `code_interpreter`, if it is named by its id.
-    pub container: Option<NamedContainer>,
+    pub(crate) container: Option<NamedContainer>,
     /// The run of the newest item among the input that may be of this server.
-    pub newest: Option<RunId>,
+    pub(crate) newest: Option<RunId>,
     /// The newest approval that the input decides.
-    pub approval: Option<ApprovalId>,
+    pub(crate) approval: Option<ApprovalId>,
     /// The input has the questions as well, so that it is the whole conversation.
-    pub has_questions: bool,
+    pub(crate) has_questions: bool,
 }
 
 /// A container that a tool names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedContainer {
-    /// Its id.
-    pub id: String,
+pub(crate) struct NamedContainer {
+    pub(crate) id: String,
     /// The path of the field, such as `tools[0].container`.
-    pub param: String,
+    pub(crate) param: String,
 }
 
 /// What was found of earlier responses.
 #[derive(Debug, Default)]
-pub struct KnownHistory {
+pub(crate) struct KnownHistory {
     /// The session that the turn goes on in.
-    pub session: Option<SessionId>,
+    pub(crate) session: Option<SessionId>,
     /// The session in whose interpreter code runs, if it is not that of the turn.
-    pub container: Option<SessionId>,
+    pub(crate) container: Option<SessionId>,
     /// The run whose answer the turn follows.
-    pub previous: Option<RunId>,
+    pub(crate) previous: Option<RunId>,
     /// The model of that answer, if the request names none.
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
     /// The input holds only what is new.
-    pub appends: bool,
+    pub(crate) appends: bool,
     /// The items that the input refers to, by their ids.
-    pub items: HashMap<String, Box<RawValue>>,
+    pub(crate) items: HashMap<String, Box<RawValue>>,
 }
 
 impl References {
@@ -61,7 +60,7 @@ impl References {
     ///
     /// # Errors
     /// When a reference has the wrong shape, there are too many, or there are two of which one excludes the other.
-    pub fn read(body: &[u8], most: usize) -> Result<Self, RequestError> {
+    pub(crate) fn read(body: &[u8], most: usize) -> Result<Self, RequestError> {
         let object = body_object(body)?;
         let previous: Option<String> = body_member(&object, "previous_response_id", "a string")?;
         let conversation = Self::conversation_of(&object)?;
@@ -101,7 +100,7 @@ impl References {
     }
 
     /// Whether nothing has to be looked up.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, JsonSchema)]
 #[schemars(extend("additionalProperties" = true))]
 #[expect(dead_code, reason = "only its schema is used")]
-pub struct ResponseRequest {
+pub(crate) struct ResponseRequest {
     /// The id of a model that `GET /v1/models` lists. It may be left out with `previous_response_id`.
     model: Option<String>,
     /// A text of the user, or items.

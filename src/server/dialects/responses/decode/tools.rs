@@ -22,7 +22,6 @@ pub(super) const MCP: &str = "mcp";
 /// What follows from `tools` and `tool_choice`.
 #[derive(Debug, Default)]
 pub(super) struct DeclaredFields<'a> {
-    /// The tools.
     pub(super) entries: Vec<ToolEntry<'a>>,
     /// The choice, as a model call has it: JSON text.
     pub(super) choice: Option<String>,

@@ -12,7 +12,7 @@ use protocol::openai::raw::{RawObject, push_entry};
 const RESPONSE: &str = "\"response\"";
 
 /// An answer as a response; `None` if it is neither that nor a completion.
-pub fn as_response(run: &RunId, answer: &str) -> Option<String> {
+pub(crate) fn as_response(run: &RunId, answer: &str) -> Option<String> {
     if is_response(answer) {
         return Some(answer.to_owned());
     }
@@ -60,7 +60,7 @@ pub fn as_response(run: &RunId, answer: &str) -> Option<String> {
 }
 
 /// An answer as a completion; `None` if it is neither that nor a response.
-pub fn as_completion(run: &RunId, answer: &str) -> Option<String> {
+pub(crate) fn as_completion(run: &RunId, answer: &str) -> Option<String> {
     if !is_response(answer) {
         return Some(answer.to_owned());
     }

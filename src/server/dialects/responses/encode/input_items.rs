@@ -13,19 +13,18 @@ use protocol::openai::raw::{RawObject, quoted};
 
 /// An item in OpenAI's shape of its type, as JSON text.
 #[derive(Debug, Clone)]
-pub struct ItemText {
+pub(crate) struct ItemText {
     /// Its `id`; empty if it has none.
-    pub id: String,
+    pub(crate) id: String,
     /// Its `type`.
-    pub kind: String,
-    /// Its `call_id`.
-    pub call_id: Option<String>,
+    pub(crate) kind: String,
+    pub(crate) call_id: Option<String>,
     json: Box<RawValue>,
 }
 
 impl ItemText {
     /// The item with this JSON text; `None` if it is not an object.
-    pub fn new(json: Box<RawValue>) -> Option<Self> {
+    pub(crate) fn new(json: Box<RawValue>) -> Option<Self> {
         let object = RawObject::parse(json.get()).ok()?;
         let text = |key| serde_json::from_str(object.get_some(key)?.get()).ok();
         Some(Self {
@@ -36,13 +35,11 @@ impl ItemText {
         })
     }
 
-    /// Its JSON text.
-    pub fn json(&self) -> &RawValue {
+    pub(crate) fn json(&self) -> &RawValue {
         &self.json
     }
 
-    /// Its JSON text.
-    pub fn into_json(self) -> Box<RawValue> {
+    pub(crate) fn into_json(self) -> Box<RawValue> {
         self.json
     }
 
@@ -72,7 +69,10 @@ impl JsonSchema for ItemText {
 }
 
 /// The items of a message. `id` makes an id from the prefix of its type and, for a call, the call's own id.
-pub fn input_items(message: &Message, id: impl Fn(&str, Option<&str>) -> String) -> Vec<ItemText> {
+pub(crate) fn input_items(
+    message: &Message,
+    id: impl Fn(&str, Option<&str>) -> String,
+) -> Vec<ItemText> {
     let item = |prefix: &str, content: &str| {
         ItemText::of(format!(
             r#"{{"content":{content},"id":{},"role":{},"status":"completed","type":"message"}}"#,
@@ -110,7 +110,7 @@ pub fn input_items(message: &Message, id: impl Fn(&str, Option<&str>) -> String)
 
 /// The items of what an assistant message says and of its calls, as those of an answer. `result` finds the output of a
 /// call that was run by the server.
-pub fn answer_items<'m>(
+pub(crate) fn answer_items<'m>(
     message: &Message,
     id: impl Fn(&str, Option<&str>) -> String,
     result: impl Fn(&str) -> Option<&'m Message>,
@@ -142,7 +142,7 @@ pub fn answer_items<'m>(
 }
 
 /// The items of a response; `None` if it is none.
-pub fn output_items(response: &str) -> Option<Vec<ItemText>> {
+pub(crate) fn output_items(response: &str) -> Option<Vec<ItemText>> {
     let object = RawObject::parse(response).ok()?;
     let items: Vec<&RawValue> = serde_json::from_str(object.get("output")?.get()).ok()?;
     let items = items.into_iter().map(|item| ItemText::new(item.to_owned()));

@@ -8,7 +8,7 @@ use super::events::EventWriter;
 use protocol::openai::raw::{RawObject, push_entry};
 
 /// Writes a response as its beginning, its items and its end.
-pub fn replay(response: &str, out: &mut BytesMut) {
+pub(crate) fn replay(response: &str, out: &mut BytesMut) {
     if let Ok(object) = RawObject::parse(response) {
         events(response, &object, out);
     }

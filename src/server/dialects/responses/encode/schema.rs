@@ -9,7 +9,7 @@ use crate::dialects::chat::encode::{AgentSummary, FileEntry, PendingApproval};
 #[derive(Debug, JsonSchema)]
 #[schemars(rename = "Response")]
 #[expect(dead_code, reason = "only its schema is used")]
-pub struct ResponseObject {
+pub(crate) struct ResponseObject {
     /// The id of the response and of its run.
     id: String,
     #[schemars(extend("const" = "response"))]
@@ -116,7 +116,7 @@ struct OutputTokensDetails {
 /// An item, in OpenAI's shape of its type, which has some of these members.
 #[derive(Debug, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
-pub struct OutputItem {
+pub(crate) struct OutputItem {
     id: String,
     /// `message`, `reasoning`, `function_call`, `function_call_output`, `custom_tool_call`, `web_search_call`,
     /// `code_interpreter_call`, `mcp_call`, `mcp_list_tools` or `mcp_approval_request`.
@@ -198,7 +198,7 @@ pub struct OutputItem {
 /// An event of a streamed response, in OpenAI's shape of its type, which has some of these members.
 #[derive(Debug, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
-pub struct ResponseEvent {
+pub(crate) struct ResponseEvent {
     r#type: String,
     /// The number of the event, from 0.
     sequence_number: u64,

@@ -24,8 +24,10 @@ pub(in super::super) enum ItemOrigin {
     Instruction(usize),
     /// The content of the message with this index.
     Message(usize),
-    /// A call of a message.
-    Call { message: usize, call_id: String },
+    Call {
+        message: usize,
+        call_id: String,
+    },
     /// An item of a stored response, whose messages these are.
     Output(Range<usize>),
 }

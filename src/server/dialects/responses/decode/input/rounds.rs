@@ -24,7 +24,6 @@ pub(super) struct Messages {
     /// Images of results, which a user message brings after the results.
     images: Vec<String>,
     calls: HashSet<String>,
-    /// All calls of the input.
     calls_of_input: HashSet<String>,
     /// Outputs that stand before their calls, by the ids of the calls.
     early: HashMap<String, ToolResultContent>,
