@@ -1,10 +1,13 @@
 //! Calls that a person decides about: streamed and not, over a restart, by the own key or an operator.
 
 mod alone;
+#[cfg(feature = "mcp")]
 mod cancelled;
 mod killed;
 mod many;
+#[cfg(feature = "mcp")]
 mod resumed;
+#[cfg(feature = "mcp")]
 mod suspended;
 mod unstored;
 mod whole;

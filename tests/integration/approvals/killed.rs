@@ -1,12 +1,13 @@
 //! Approvals over `kill -9` and over replicas: the effect happens once or not at all.
 
 use super::alone::{approve, ended, in_background, path, waiting};
-#[cfg(feature = "postgres")]
+#[cfg(all(feature = "mcp", feature = "postgres"))]
 use super::cancelled::suspended;
 use super::{
     ScriptedUpstream, Webhook, asked, calls, charge, decided, go_on, held, hook, json, pay,
     question, server, statuses, text,
 };
+#[cfg(all(feature = "mcp", feature = "postgres"))]
 use crate::support::eventually;
 use crate::support::script::text_and_calls;
 use crate::support::server::Gate;
@@ -113,7 +114,7 @@ async fn a_run_that_is_decided_when_the_process_is_killed_has_each_effect_once()
     assert_eq!(app.get(&path(&id)).await.json(), answer.json());
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(all(feature = "mcp", feature = "postgres"))]
 #[tokio::test]
 #[ignore = "needs PostgreSQL; tests/run installs it"]
 async fn every_replica_has_the_same_whole_answer() {
