@@ -5,6 +5,7 @@ mod asked;
 mod call;
 mod defaults;
 mod offer;
+mod resumed;
 mod servers;
 mod tool_choice;
 
@@ -150,50 +151,6 @@ impl Agent {
         offer::route(&self.parts.router, model)
     }
 
-    /// Gives a request that resumes a suspended turn what the turn has asked for, where the request does not say otherwise.
-    pub(super) async fn resume_with(&self, request: &mut TurnRequest, mut suspended: TurnDraft) {
-        let Some(draft) = request.draft.clone().filter(|_| !request.is_resumed) else {
-            return;
-        };
-        if !suspended.add_servers(request.kept_servers.take()) {
-            tracing::warn!("a turn resumes without the MCP servers that it has declared");
-        }
-        let decoded = Decoded {
-            draft: draft.over(suspended),
-            faults: Faults::default(),
-        };
-        let admitted = self.resumed(decoded, request.caller.clone()).await;
-        match admitted {
-            Ok(admitted) => {
-                let turn = admitted.turn;
-                request.user = turn.user;
-                request.permissions = turn.permissions;
-                request.instructions = turn.instructions;
-                request.asking_servers = turn.asking_servers;
-                request.tools = turn.tools;
-                request.files = turn.files;
-                request.wanted = turn.wanted;
-                request.call = turn.call;
-                request.draft = turn.draft;
-            }
-            // The request is one that can be run: it goes on with what it asks for itself.
-            Err(error) => tracing::warn!(%error, "a turn resumes without what it has asked for"),
-        }
-    }
-
-    async fn resumed(
-        &self,
-        decoded: Decoded,
-        caller: Caller,
-    ) -> Result<Box<AdmittedTurn>, RequestError> {
-        let admitting = self.admitting(decoded, caller)?;
-        if !admitting.asked.servers.is_empty() {
-            return Box::pin(admitting.connected()).await;
-        }
-        let tools = admitting.tools()?;
-        admitting.turn(tools, None)
-    }
-
     fn admitting(&self, decoded: Decoded, caller: Caller) -> Result<Admitting<'_>, RequestError> {
         let Decoded { mut draft, faults } = decoded;
         faults.check(FaultScope::Head)?;
@@ -210,39 +167,6 @@ impl Agent {
             route,
             asked,
         })
-    }
-
-    /// The turn that waits for the result with which a request ends that would pass through.
-    async fn continued_turn(&self, admitting: &Admitting<'_>) -> Option<WaitingTurn> {
-        let call = admitting.draft.input.messages.answered_call()?;
-        let sessions = &self.parts.sessions;
-        sessions.waiting_turn(&admitting.caller.owner, &call).await
-    }
-
-    /// The turn that waits for the results that a request brings without their calls. With a session, the turn looks into
-    /// its history.
-    ///
-    /// # Errors
-    /// When no turn waits for one of them.
-    async fn answered_turn(
-        &self,
-        admitting: &Admitting<'_>,
-    ) -> Result<Option<WaitingTurn>, AdmissionError> {
-        let draft = &admitting.draft;
-        if draft.options.session_id.is_some() {
-            return Ok(None);
-        }
-        let pending = draft.input.messages.last_result();
-        let mut found = None;
-        for call in &draft.input.answered_calls {
-            let sessions = &self.parts.sessions;
-            let waiting = sessions.waiting_turn(&admitting.caller.owner, call).await;
-            let waiting = waiting.ok_or_else(|| AdmissionError::UnknownCall(call.clone()))?;
-            if pending.as_ref() == Some(call) {
-                found = Some(waiting);
-            }
-        }
-        Ok(found)
     }
 }
 

@@ -8,6 +8,7 @@ mod answer;
 mod approvals;
 mod auth;
 mod body;
+mod caller;
 mod chat;
 mod cluster;
 mod completions;

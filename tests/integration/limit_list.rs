@@ -49,7 +49,7 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [11172, 15, 11, 7]),
+    ("agent", [11185, 15, 11, 7]),
     ("app", [839, 7, 0, 3]),
     ("approvals", [283, 2, 4, 1]),
     ("blobs", [1104, 11, 5, 10]),

@@ -9,7 +9,7 @@ use http::header::CONTENT_ENCODING;
 use super::dialect::Reply;
 use super::error::ApiError;
 use super::turn::Delivery;
-use super::{AppState, body, forward, turn};
+use super::{AppState, body, caller, forward, turn};
 use crate::dialects::chat::decode::{DecodedChat, decode, without_rounds};
 use agent::admit::Admitted;
 use protocol::ids::{Owner, RequestId, RunId};
@@ -28,9 +28,9 @@ pub(super) async fn complete(
         return Err(ApiError::shutting_down());
     }
     let body = body::read(&state, &owner, request_body, &head.headers).await?;
-    let request_head = turn::request_head(&state, &head.headers)?;
+    let request_head = caller::request_head(&state, &head.headers)?;
     let DecodedChat { decoded, mut reply } = decode(&body, &request_head)?;
-    let caller = turn::caller(&state, owner.clone(), request_id);
+    let caller = caller::caller(&state, owner.clone(), request_id);
     let admitted = match state.agent.admit(decoded, caller).await? {
         Admitted::Turn(admitted) => admitted,
         Admitted::PassThrough(passed) => {

@@ -31,7 +31,7 @@ use super::body::HeldBody;
 use super::dialect::Reply;
 use super::error::ApiError;
 use super::turn::Delivery;
-use super::{AppState, body, turn};
+use super::{AppState, body, caller, turn};
 use crate::dialects::responses::decode::{DecodedResponse, ResponseOptions, decode};
 use agent::admit::{Admitted, AdmittedTurn};
 use agent::turn::{Caller, TurnRequest};
@@ -76,7 +76,7 @@ pub(super) async fn create(
     {
         state.retried.insert(&owner, digest, run.clone());
     }
-    let caller = turn::caller(state, owner, request_id);
+    let caller = caller::caller(state, owner, request_id);
     let (turn, options) = admitted(state, decoded, caller).await?;
     let delivery = Delivery::new((began, run), &head, body)?;
     let reply = Reply::Responses(Arc::new(options));
@@ -99,7 +99,7 @@ pub(super) async fn input_tokens(
         // Nothing is answered.
         draft.input.answered_calls.clear();
     }
-    let caller = turn::caller(&state, owner, request_id);
+    let caller = caller::caller(&state, owner, request_id);
     let (turn, options) = admitted(&state, decoded, caller).await?;
     let counted = Box::pin(state.agent.input_tokens(turn)).await;
     let counted = counted
@@ -128,7 +128,7 @@ async fn decoded(
     head: &Parts,
     body: &mut HeldBody,
 ) -> Result<DecodedResponse, ApiError> {
-    let request_head = turn::request_head(state, &head.headers)?;
+    let request_head = caller::request_head(state, &head.headers)?;
     let mut known = known_history(state, owner, body).await?;
     if known.session.is_none()
         && let Some(digest) = retry::digest(owner, &head.headers, body)

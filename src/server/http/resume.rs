@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 
 use super::AppState;
+use super::caller::caller;
 use super::dialect::{AnswerContext, Reply};
 use super::error::ApiError;
-use super::turn::{RunOrigin, TurnStart, caller, run_start};
+use super::turn::{RunOrigin, TurnStart, run_start};
 use agent::admit::{AdmissionError, Admitted};
 use agent::draft::{Decoded, Faults, TurnDraft};
 use agent::runs::{

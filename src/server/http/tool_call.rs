@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::extract::Path;
 use super::headers::session_header;
 use super::idempotency::{self, Attached, KeyedRequest};
-use super::{AppState, body, turn};
+use super::{AppState, body, caller, turn};
 use agent::direct::{CallRequest, CheckedCall};
 use agent::runs::{
     Closed, ConnectionRun, Encode, FirstReader, IdempotencyKey, PreparedRun, RunStart,
@@ -78,8 +78,8 @@ impl CallOrigin<'_> {
         session_id: Option<SessionId>,
     ) -> Result<CallRequest, ApiError> {
         let session_header = session_header(self.headers)?;
-        let mut caller = turn::caller(state, self.owner, self.request_id);
-        caller.trace = turn::trace_of(state, self.headers);
+        let mut caller = caller::caller(state, self.owner, self.request_id);
+        caller.trace = caller::trace_of(state, self.headers);
         Ok(CallRequest {
             session_id: session_id.or(session_header),
             caller,

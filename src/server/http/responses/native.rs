@@ -10,9 +10,9 @@ use http::request::Parts;
 
 use super::super::AppState;
 use super::super::body::HeldBody;
+use super::super::caller;
 use super::super::error::ApiError;
 use super::super::forward::{self, StartOfBody};
-use super::super::turn;
 use crate::dialects::fields::head::RequestHead;
 use crate::dialects::responses::decode::{IssuedIds, plain_draft};
 use agent::session::files::FileError;
@@ -45,8 +45,8 @@ pub(super) async fn answered(
     {
         return Ok(NativeDecision::Turn(body));
     }
-    let request_head = turn::request_head(state, &head.headers)?;
-    let caller = turn::caller(state, owner.clone(), request_id);
+    let request_head = caller::request_head(state, &head.headers)?;
+    let caller = caller::caller(state, owner.clone(), request_id);
     let Some(route) = route(state, caller, &request_head, &body) else {
         return Ok(NativeDecision::Turn(body));
     };
