@@ -83,7 +83,7 @@ pub enum SuspendedTurnError {
     OtherVersion,
     /// It declares MCP servers, whose secrets are not stored.
     #[error(
-        "the request declares MCP servers, whose secrets are not stored; send a request in its session that declares them again"
+        "the request declares MCP servers, whose secrets are not stored; send a request in its session that declares all its tools again"
     )]
     LacksServers,
 }

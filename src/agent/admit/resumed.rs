@@ -17,7 +17,8 @@ impl Agent {
         let Some(draft) = request.draft.clone().filter(|_| !request.is_resumed) else {
             return;
         };
-        if !suspended.add_servers(request.kept_servers.take()) {
+        let declares = !draft.tools.declared.is_empty();
+        if !suspended.add_servers(request.kept_servers.take()) && !declares {
             tracing::warn!("a turn resumes without the MCP servers that it has declared");
         }
         let decoded = Decoded {

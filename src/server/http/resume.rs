@@ -257,6 +257,8 @@ async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<b
     let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
     let reader = prepared.launch(Work::Told(events), &ConnectionRun::default());
     let _told = reader.answer().await;
+    // What is still to be stored is no longer polled by the reader.
+    drop(reader);
     state.runs.settled(owner, run).await;
     Ok(true)
 }
