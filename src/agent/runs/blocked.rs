@@ -7,6 +7,7 @@ use super::Runs;
 use protocol::ids::{Owner, RunId};
 
 /// Pause between two attempts to resume one: what it lacks may have come back.
+/// Tried by `suspended::a_blocked_run_is_tried_again_and_told_of_once`.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// A run that cannot be resumed.
