@@ -45,6 +45,11 @@ pub fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Takes a text of this length apart. If it is long, the other tasks of this runtime worker move to other workers.
+pub fn taking_apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    block_in_place_if(bytes > LONG_BYTES, work)
+}
+
 impl Repolling {
     /// Calls `poll` until it is ready or nothing has woken it meanwhile, at most a few times; not at all if it was pending
     /// and nothing has woken it since.

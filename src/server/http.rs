@@ -14,8 +14,9 @@ mod cluster;
 mod completions;
 mod console;
 mod containers;
-mod dialect;
+mod deleted;
 mod edge;
+mod encoding;
 pub(crate) mod error;
 mod extract;
 mod files;
@@ -34,6 +35,8 @@ mod reads;
 mod responses;
 pub(crate) mod resume;
 mod routes;
+mod running;
+mod served;
 pub(crate) mod server;
 mod sessions;
 pub(crate) mod settings;
@@ -62,7 +65,8 @@ use edge::RefusalLog;
 use error::ApiError;
 use net::cluster::Cluster;
 use operations::Readiness;
-use quota::{FairSemaphore, MemoryBudget};
+use protocol::ids::Owner;
+use quota::{FairPermit, FairSemaphore, MemoryBudget};
 use responses::RetriedRequests;
 use routes::Routes;
 use settings::Settings;
@@ -168,6 +172,12 @@ impl AppState {
 
     pub(crate) fn serves_console(&self) -> bool {
         self.settings.console
+    }
+
+    /// A permit for what is sent to model servers, with or without a client.
+    fn permit_for_turn(&self, owner: &Owner) -> Result<FairPermit, ApiError> {
+        let permit = self.turns.try_acquire(owner);
+        permit.ok_or_else(ApiError::too_many_turns)
     }
 
     /// Cancelled when the server accepts no new work.

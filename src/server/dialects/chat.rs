@@ -2,6 +2,7 @@
 //!
 //! It does not depend on connections, status codes and stores.
 
+pub(crate) mod answer;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod position;

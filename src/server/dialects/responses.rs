@@ -1,8 +1,7 @@
 //! The dialect of `/v1/responses`: decoding a request's body into a turn, and encoding the events of a turn as items.
 //!
-//! A model server only ever sees chat completions. A request is therefore first written as the chat request that asks for
-//! the same, and that is read by [`crate::dialects::chat::decode`]: what both dialects have, tools and extensions included, is read in
-//! one place. What only this dialect has is in [`decode::ResponseOptions`], for the encoder, or set on the turn.
+//! A model server only ever sees chat completions. A body is decoded into the same draft as that of a chat request; what only
+//! this dialect has is in [`decode::ResponseOptions`], for the encoder.
 //!
 //! - **Input.** Items become messages. A round of the model is one assistant message: its text, its reasoning if the client
 //!   gives back an `encrypted_content` of this server, and its calls. Calls of hosted tools become calls with their results.
@@ -16,5 +15,9 @@
 //!
 //! It does not depend on connections, status codes and stores.
 
+pub(crate) mod answer;
+pub(crate) mod conversation;
 pub(crate) mod decode;
 pub(crate) mod encode;
+pub(crate) mod items;
+pub(crate) mod objects;

@@ -6,10 +6,10 @@ use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use http::header::CONTENT_ENCODING;
 
-use super::dialect::Reply;
 use super::error::ApiError;
 use super::turn::Delivery;
 use super::{AppState, body, caller, forward, turn};
+use crate::dialects::answer::AnswerForm;
 use crate::dialects::chat::decode::{DecodedChat, decode, without_rounds};
 use agent::admit::Admitted;
 use protocol::ids::{Owner, RequestId, RunId};
@@ -48,5 +48,5 @@ pub(super) async fn complete(
     let turn = admitted.turn;
     reply.images = turn.options.images.unwrap_or_default();
     let delivery = Delivery::new((began, RunId::fresh()), &head, body)?;
-    turn::answer(&state, turn, Reply::Chat(reply), delivery).await
+    turn::answer(&state, turn, AnswerForm::Chat(reply), delivery).await
 }

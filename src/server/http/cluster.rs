@@ -20,10 +20,10 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::completions::{LAST_EVENT_ID, followed};
 use super::edge::{self, AnsweringReplica, REPLICA, REQUEST_ID, RequestPermit};
 use super::error::ApiError;
 use super::extract::{Path, Query};
+use super::stream::{LAST_EVENT_ID, followed};
 use super::{AppState, body, run_routes};
 use agent::runs::OtherReplica;
 use net::cluster::{ReplicaBody, SignedRequest};

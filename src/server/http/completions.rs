@@ -2,44 +2,31 @@
 
 pub(super) mod messages;
 
-use std::io;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use futures_util::stream;
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
 
-use super::answer::DeletedObject;
-use super::approvals::{self, ListedApproval};
+use super::approvals;
+use super::deleted::DeletedObject;
 use super::error::ApiError;
 use super::extract::{Path, Query};
-use super::reads::{self, ReadAnswer, taking_apart};
-use super::stream::KEEP_ALIVE;
-use super::{AppState, body, resume, turn};
+use super::reads::{self, ReadAnswer};
+use super::running::{RUN_OBJECT, still_running};
+use super::stream::{LAST_EVENT_ID, followed};
+use super::{AppState, answer, body, resume};
 use crate::dialects::responses::encode::as_completion;
-use agent::runs::{
-    CancelMode, Follow, FollowError, Followed, RunAnswer, RunRecord, RunRecordState, RunStatus,
-};
+use agent::runs::{CancelMode, FollowError, RunAnswer, RunRecord, RunRecordState, RunStatus};
 use agent::session::StoreError;
+use net::polling::taking_apart;
 use protocol::ids::{Owner, RunId, SessionId};
 use protocol::openai::request::{
     RequestError, body_member, body_object, listed, one_of, refuse_unknown,
 };
-
-/// The last line that a reader of events has.
-pub(super) const LAST_EVENT_ID: &str = "last-event-id";
-/// Seconds after which a client should ask again for an answer that is being made.
-const POLL_SECONDS: &str = "1";
-/// The `object` of a run that has no answer yet.
-const RUN_OBJECT: &str = "chat.completion.run";
 
 /// The words of `mode`.
 const CANCEL_MODES: [(&str, CancelMode); 2] = [
@@ -69,7 +56,7 @@ pub(super) async fn show(
             let read = reads::answer(&state, &owner, &id, bytes).await?;
             let ReadAnswer { answer, memory } = read.ok_or_else(not_found)?;
             let answer = completion_of(&id, answer).await;
-            let response = turn::whole(Some(&answer), None).await;
+            let response = answer::whole(Some(&answer), None).await;
             Ok(reads::counted(response, memory))
         }
         RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
@@ -113,28 +100,6 @@ async fn completion_of(id: &RunId, answer: Arc<RunAnswer>) -> Arc<RunAnswer> {
     }
 }
 
-/// A run that has not ended.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct RunningCompletion<'a> {
-    /// The calls that wait for a person's decision.
-    approvals: Vec<ListedApproval>,
-    /// Why a suspended run cannot resume, although all is decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blocked: Option<String>,
-    /// When it was started, in seconds since 1970.
-    created: i64,
-    /// The id of the run and of its answer.
-    id: String,
-    #[schemars(extend("const" = RUN_OBJECT))]
-    object: &'static str,
-    /// The round in progress, from 0.
-    round: u32,
-    /// The session, if the conversation is stored.
-    session_id: Option<&'a SessionId>,
-    #[schemars(extend("const" = "running"))]
-    status: &'static str,
-}
-
 /// A run that is told to end.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CancellingCompletion {
@@ -155,30 +120,6 @@ pub(super) struct CancelRequest {
     /// model in progress end.
     #[schemars(extend("enum" = ["abort", "after_round", null]))]
     mode: Option<String>,
-}
-
-/// The answer for a run that has not ended.
-pub(super) fn still_running(
-    status: &RunStatus,
-    approvals: Vec<ListedApproval>,
-    blocked: Option<String>,
-) -> Response {
-    let body = RunningCompletion {
-        approvals,
-        blocked,
-        created: status.created,
-        id: status.id.completion_id(),
-        object: RUN_OBJECT,
-        round: status.round,
-        session_id: status.session_id.as_ref(),
-        status: "running",
-    };
-    (
-        StatusCode::ACCEPTED,
-        [(RETRY_AFTER, POLL_SECONDS)],
-        Json(body),
-    )
-        .into_response()
 }
 
 /// `GET /v1/chat/completions/{id}/events`
@@ -205,24 +146,6 @@ pub(super) async fn events(
         }
         Err(FollowError::Expired | FollowError::NotFound) => Err(ApiError::events_expired()),
     }
-}
-
-/// A stream of a run's lines for a reader that did not start it.
-pub(super) fn followed(state: &AppState, follow: Follow) -> Response {
-    let keep_alive = state.settings.keep_alive;
-    let lines = stream::unfold(Some(follow), move |follow| async move {
-        let mut follow = follow?;
-        match timeout(keep_alive, follow.next()).await {
-            Err(_elapsed) => Some((Ok(Bytes::from_static(KEEP_ALIVE)), Some(follow))),
-            Ok(Followed::Lines(lines)) => Some((Ok(lines), Some(follow))),
-            // Broken off, so that the stream does not look complete.
-            Ok(Followed::Lost) => Some((Err(io::Error::other("the reader fell behind")), None)),
-            Ok(Followed::End) => None,
-        }
-    });
-    let mut response = Response::new(Body::from_stream(lines));
-    turn::event_stream(response.headers_mut());
-    response
 }
 
 /// `POST /v1/chat/completions/{id}/cancel`

@@ -14,11 +14,12 @@ use http::header::{ALLOW, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::Body as _;
 
-pub(super) use self::record::{BodyEnd, RequestRecord, Served};
+pub(super) use self::record::{BodyEnd, RequestRecord};
 pub(super) use self::refused::RefusalLog;
 use super::auth::is_cross_origin;
 use super::error::{ApiError, Cause};
 use super::probe::is_probe;
+use super::served::Served;
 use super::{AppState, body, console, reads};
 use agent::metrics::{ModelUse, RefusedLabel, RouteLabel};
 use agent::runs::panic_text;

@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 pub(super) use self::inputs::unknown_call;
 use super::headers::mark_upstream_error;
+use crate::dialects::answer::Failure;
 use agent::AgentError;
 use agent::admit::AdmissionError;
 use agent::inputs::FilePosition;
@@ -268,6 +269,14 @@ impl ApiError {
     pub(crate) fn after_side_effects(mut self) -> Self {
         self.0.do_not_retry = true;
         self
+    }
+
+    /// The error as the dialects write it.
+    pub(super) fn failure(&self) -> Failure {
+        Failure {
+            status: self.0.status,
+            envelope: self.envelope(),
+        }
     }
 
     /// `{"error":{…}}` as JSON text in one line, for a response body or an event of a stream.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::content::content;
 pub(super) use self::upload::{MAX_FIELDS, MAX_VALUE_BYTES, upload};
 use super::AppState;
-use super::answer::DeletedObject;
+use super::deleted::DeletedObject;
 use super::error::ApiError;
 use super::extract::{Path, Query, page_limit};
 use agent::session::files::{FileError, FileFilter, FileOrder, Purpose, StoredFile};

@@ -25,11 +25,10 @@ pub(super) use self::routed::StartOfBody;
 use self::routed::{BodyToSend, RoutedBody};
 pub(super) use self::rules::ForwardRules;
 use super::AppState;
-use super::edge::Served;
 use super::error::ApiError;
-use super::headers::{forwarded_headers, mark_upstream_error};
+use super::headers::{SESSION_ID, forwarded_headers, mark_upstream_error};
 use super::path::{self, PathClass};
-use super::turn::{SESSION_ID, permit_for_turn};
+use super::served::Served;
 use crate::dialects::chat::decode::with_model_name;
 use agent::admit::PassThrough;
 use agent::turn::TurnRecord;
@@ -116,7 +115,7 @@ async fn forward_routed(
             .map(|served| served.turn.clone())
             .unwrap_or_default(),
     };
-    let permit = permit_for_turn(state, owner)?;
+    let permit = state.permit_for_turn(owner)?;
     let route = named.map(|name| state.agent.route(&name)).transpose()?;
     let response = match (route, body.held()) {
         (Some(route), Some(held)) => {
@@ -179,7 +178,7 @@ pub(super) async fn native(
         model: None,
         turn: TurnRecord::default(),
     };
-    let permit = permit_for_turn(state, owner)?;
+    let permit = state.permit_for_turn(owner)?;
     let response = forward_held(state, route, head, |upstream| body.for_upstream(upstream)).await?;
     let mut answer = client_response(state, response, permit);
     answer
@@ -210,7 +209,7 @@ pub(super) async fn chat(
         bytes: with_model_name(&bytes, model, upstream.model_name(model)),
         decoded: false,
     };
-    let permit = permit_for_turn(state, owner)?;
+    let permit = state.permit_for_turn(owner)?;
     let response = forward_held(state, route, head, body).await?;
     let mut answer = client_response(state, response, permit);
     answer

@@ -3,8 +3,6 @@
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::error::ApiError;
-use super::turn::SESSION_ID;
 use protocol::ids::{ChatId, IdError, SessionId};
 use protocol::openai::request::RequestError;
 
@@ -44,6 +42,8 @@ pub(super) const EXPOSED: [&str; 31] = [
     "etag",
 ];
 
+/// The header with the session id, in requests and responses.
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 /// Says whose an error is that an upstream has answered with and that is passed on.
 const ERROR_SOURCE: HeaderName = HeaderName::from_static("x-loopwright-error-source");
 
@@ -53,10 +53,10 @@ pub(super) fn mark_upstream_error(headers: &mut HeaderMap) {
 }
 
 /// The session id of the header for it.
-pub(super) fn session_header(headers: &HeaderMap) -> Result<Option<SessionId>, ApiError> {
+pub(super) fn session_header(headers: &HeaderMap) -> Result<Option<SessionId>, RequestError> {
     let value = headers.get(SESSION_ID);
     let parsed = value.map(|value| header_id(&SESSION_ID, value, SessionId::parse));
-    Ok(parsed.transpose()?)
+    parsed.transpose()
 }
 
 /// The chat id of the first of these headers that the request has. An empty header names no chat: front ends send one
@@ -64,13 +64,13 @@ pub(super) fn session_header(headers: &HeaderMap) -> Result<Option<SessionId>, A
 pub(super) fn chat_header(
     headers: &HeaderMap,
     names: &[HeaderName],
-) -> Result<Option<ChatId>, ApiError> {
+) -> Result<Option<ChatId>, RequestError> {
     let found = names
         .iter()
         .filter_map(|name| Some((name, headers.get(name)?)))
         .find(|(_, value)| !value.is_empty());
     let parsed = found.map(|(name, value)| header_id(name, value, ChatId::parse));
-    Ok(parsed.transpose()?)
+    parsed.transpose()
 }
 
 fn header_id<T>(

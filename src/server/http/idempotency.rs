@@ -6,11 +6,13 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
+use super::answer::{set_completion_id, whole};
 use super::cluster::{self, LinesFrom};
-use super::completions::followed;
-use super::dialect::Reply;
 use super::error::ApiError;
-use super::{AppState, reads, turn};
+use super::running::accepted;
+use super::stream::{event_stream, followed};
+use super::{AppState, reads};
+use crate::dialects::answer::AnswerForm;
 use agent::runs::{IdempotencyKey, KeyClaim, RunAnswer, RunRecordState};
 use protocol::ids::{Owner, RunId};
 use protocol::openai::request::RequestError;
@@ -78,7 +80,7 @@ pub(super) fn key(
 pub(super) struct KeyedRequest<'a> {
     pub(super) owner: &'a Owner,
     pub(super) key: &'a IdempotencyKey,
-    pub(super) reply: &'a Reply,
+    pub(super) form: &'a AnswerForm,
     pub(super) background: bool,
     /// A run that the end of its process broke off is started again.
     pub(super) restarts: bool,
@@ -108,11 +110,11 @@ pub(super) async fn attach(
                     None => continue,
                 },
                 RunRecordState::RunningElsewhere => {
-                    if request.background && !request.reply.is_streamed() {
-                        let response = request.reply.accepted(&record.into());
+                    if request.background && !request.form.is_streamed() {
+                        let response = accepted(request.form, &record.into());
                         return Ok(Attached::Answer(of_run(response, &held, request)));
                     }
-                    if request.reply.is_streamed()
+                    if request.form.is_streamed()
                         && let Some(response) =
                             cluster::follow(state, owner, &held, LinesFrom::Start).await
                     {
@@ -175,15 +177,15 @@ async fn end_elsewhere(state: &AppState, owner: &Owner, run: &RunId) -> Result<(
 async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Option<Response> {
     let KeyedRequest {
         owner,
-        reply,
+        form,
         background,
         ..
     } = request;
-    let streamed = reply.is_streamed();
+    let streamed = form.is_streamed();
     if background && !streamed {
         let status = state.runs.status(owner, run)?;
         let stored = state.runs.record_stored(owner, run).await;
-        return stored.then(|| reply.accepted(&status));
+        return stored.then(|| accepted(form, &status));
     }
     if streamed && let Ok(follow) = state.runs.follow(owner, run, 0) {
         return Some(followed(state, follow));
@@ -191,13 +193,13 @@ async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Op
     let answer = state.runs.wait_for(owner, run).await.ok()??;
     Some(match streamed && answer.status.is_success() {
         // Its first lines are not kept any more.
-        true => as_stream(reply, &answer).await,
-        false => turn::whole(Some(&answer), None).await,
+        true => as_stream(form, &answer).await,
+        false => whole(Some(&answer), None).await,
     })
 }
 
 /// A whole answer as a stream.
-async fn as_stream(reply: &Reply, answer: &RunAnswer) -> Response {
+async fn as_stream(form: &AnswerForm, answer: &RunAnswer) -> Response {
     let body = answer.body.clone().without_lost().await.whole().await;
     let body = match body {
         Ok(body) => body,
@@ -206,16 +208,16 @@ async fn as_stream(reply: &Reply, answer: &RunAnswer) -> Response {
             return ApiError::internal().into_response();
         }
     };
-    let mut response = Response::new(reply.stream_of(&body).into());
-    turn::event_stream(response.headers_mut());
+    let mut response = Response::new(form.replay(&body).into());
+    event_stream(response.headers_mut());
     response
 }
 
 /// Names the run in the head of a stream or a background answer.
 fn of_run(mut response: Response, run: &RunId, request: KeyedRequest<'_>) -> Response {
-    let reply = request.reply;
-    if reply.is_streamed() || request.background {
-        turn::set_completion_id(response.headers_mut(), &reply.id_of(run));
+    let form = request.form;
+    if form.is_streamed() || request.background {
+        set_completion_id(response.headers_mut(), &form.id_of(run));
     }
     response
 }
@@ -227,12 +229,12 @@ async fn replay(
     run: &RunId,
     answer: &RunAnswer,
 ) -> Response {
-    let reply = request.reply;
-    let mut response = match reply.is_streamed() && answer.status.is_success() {
-        false => turn::whole(Some(answer), None).await,
+    let form = request.form;
+    let mut response = match form.is_streamed() && answer.status.is_success() {
+        false => whole(Some(answer), None).await,
         true => match state.runs.follow(request.owner, run, 0) {
             Ok(follow) => followed(state, follow),
-            Err(_) => as_stream(reply, answer).await,
+            Err(_) => as_stream(form, answer).await,
         },
     };
     let replayed = HeaderValue::from_static("true");

@@ -18,7 +18,7 @@ use super::body::MEMORY_WAIT;
 use super::error::ApiError;
 use agent::runs::{RunAnswer, RunRecordState};
 use agent::session::StoredSession;
-use net::polling::{LONG_BYTES, block_in_place_if};
+use net::polling::{block_in_place_if, taking_apart};
 use protocol::ids::{Owner, RunId, SessionId};
 use quota::ReservedMemory;
 
@@ -170,11 +170,6 @@ pub(super) async fn reserve(
 pub(super) async fn away_from_others<F: Future>(answer: F) -> F::Output {
     let mut answer = Box::pin(answer);
     poll_fn(|context| block_in_place_if(true, || answer.as_mut().poll(context))).await
-}
-
-/// Takes a text of this length apart. If it is long, the other tasks of this runtime worker move to other workers.
-pub(super) fn taking_apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    block_in_place_if(bytes > LONG_BYTES, work)
 }
 
 /// A value as the body of a response, which was made in this memory.

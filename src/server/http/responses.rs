@@ -4,7 +4,6 @@ pub(super) mod conversations;
 mod history;
 mod items;
 mod native;
-mod removal;
 mod retry;
 mod stored;
 
@@ -16,38 +15,24 @@ use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
-use schemars::JsonSchema;
-use serde::Serialize;
 
-pub(super) use self::conversations::{
-    ConversationObject, ConversationUpdate, NewConversation, NewItems,
-};
 use self::history::known_history;
-pub(super) use self::items::ItemPage;
 use self::native::NativeDecision;
 pub(super) use self::retry::RetriedRequests;
 pub(super) use self::stored::{cancel, delete, input_items, show};
 use super::body::HeldBody;
-use super::dialect::Reply;
 use super::error::ApiError;
 use super::turn::Delivery;
 use super::{AppState, body, caller, turn};
+use crate::dialects::answer::AnswerForm;
 use crate::dialects::responses::decode::{DecodedResponse, ResponseOptions, decode};
+use crate::dialects::responses::objects::InputTokenCount;
 use agent::admit::{Admitted, AdmittedTurn};
 use agent::turn::{Caller, TurnRequest};
 use protocol::ids::{Owner, RequestId, RunId};
 
 /// Marks a number of tokens that was not counted by the model server.
 const ESTIMATED: HeaderName = HeaderName::from_static("x-loopwright-estimated");
-
-/// The number of tokens of an input.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct InputTokenCount {
-    #[schemars(extend("const" = "response.input_tokens"))]
-    object: &'static str,
-    /// As the model server counts them, else an estimate: characters / 4.
-    input_tokens: u64,
-}
 
 /// Answers a request of the Responses API.
 pub(super) async fn create(
@@ -79,8 +64,8 @@ pub(super) async fn create(
     let caller = caller::caller(state, owner, request_id);
     let (turn, options) = admitted(state, decoded, caller).await?;
     let delivery = Delivery::new((began, run), &head, body)?;
-    let reply = Reply::Responses(Arc::new(options));
-    turn::answer(state, turn, reply, delivery).await
+    let form = AnswerForm::Responses(Arc::new(options));
+    turn::answer(state, turn, form, delivery).await
 }
 
 /// `POST /v1/responses/input_tokens`
@@ -104,10 +89,7 @@ pub(super) async fn input_tokens(
     let counted = Box::pin(state.agent.input_tokens(turn)).await;
     let counted = counted
         .map_err(|error| ApiError::of_turn(error, |position| options.file_path(position)))?;
-    let tokens = InputTokenCount {
-        object: "response.input_tokens",
-        input_tokens: counted.tokens,
-    };
+    let tokens = InputTokenCount::new(counted.tokens);
     let mut response = axum::Json(tokens).into_response();
     if counted.estimated {
         let headers = response.headers_mut();

@@ -8,9 +8,10 @@ use http::HeaderValue;
 
 use super::AppState;
 use super::caller::caller;
-use super::dialect::{AnswerContext, Reply};
+use super::encoding::{AnswerContext, encode};
 use super::error::ApiError;
 use super::turn::{RunOrigin, TurnStart, run_start};
+use crate::dialects::answer::AnswerForm;
 use agent::admit::{AdmissionError, Admitted};
 use agent::draft::{Decoded, Faults, TurnDraft};
 use agent::runs::{
@@ -108,7 +109,7 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
         return Ok(store.end_run(run, owner, answer).await?);
     }
     let (mut draft, continuation) = stored(state, run, &waiting)?;
-    let reply = read_reply(&continuation)?;
+    let form = read_form(&continuation)?;
     if !draft.add_servers(state.runs.servers_of(owner, &waiting.session)) {
         return Err(SuspendedTurnError::LacksServers.into());
     }
@@ -133,7 +134,7 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
         run: run.clone(),
         origin: RunOrigin::ByItself,
     };
-    let start = run_start(state, &turn, &reply, &start, None)?;
+    let start = run_start(state, &turn, &form, &start, None)?;
     if state.runs.take_waiting(owner, run).await?.is_none() {
         // Another process has resumed it.
         return Ok(());
@@ -164,7 +165,7 @@ fn stored(
     }
 }
 
-fn read_reply(continuation: &Continuation) -> Result<Reply, SuspendedTurnError> {
+fn read_form(continuation: &Continuation) -> Result<AnswerForm, SuspendedTurnError> {
     serde_json::from_str(continuation.reply.get()).map_err(|error| {
         tracing::debug!(%error, "the form of the answer of a suspended run cannot be read");
         SuspendedTurnError::OtherVersion
@@ -225,10 +226,10 @@ async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<b
     let Some(waiting) = state.runs.take_waiting(owner, run).await? else {
         return Ok(false);
     };
-    let reply = stored(state, run, &waiting).ok();
-    let reply = reply.and_then(|(_, continuation)| read_reply(&continuation).ok());
+    let form = stored(state, run, &waiting).ok();
+    let form = form.and_then(|(_, continuation)| read_form(&continuation).ok());
     // What cannot be read has no form of its own.
-    let reply = reply.unwrap_or_default();
+    let form = form.unwrap_or_default();
     let events = state.agent.end_suspended(owner, &waiting.session, run);
     let events = events.await;
     let events = events.map_err(|error| ApiError::of_turn(error, |_| String::new()))?;
@@ -243,7 +244,7 @@ async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<b
     };
     let start = RunStart {
         id: run.clone(),
-        encode: reply.encode(run, context),
+        encode: encode(&form, run, context),
         finish: true,
         streamed: false,
         recorded: true,

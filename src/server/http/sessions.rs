@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::answer::DeletedObject;
+use super::deleted::DeletedObject;
 use super::error::ApiError;
 use super::extract::{DEFAULT_LIMIT, MAX_LIMIT, Path, Query, page_limit};
 use super::reads::{self, ReadSession};

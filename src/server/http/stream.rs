@@ -1,18 +1,27 @@
 //! The body of a streamed answer: the lines of a run as they come, and comments that keep a silent connection open.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::response::Response;
 use bytes::Bytes;
+use futures_util::stream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, timeout};
 
+use super::AppState;
 use agent::metrics::{GaugeGuard, Metrics};
-use agent::runs::FirstReader;
+use agent::runs::{FirstReader, Follow, Followed};
 
 /// A comment that keeps a connection open; one newline, as some decoders mistake a blank line for an event.
-pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n";
+const KEEP_ALIVE: &[u8] = b": keep-alive\n";
+/// The last line that a reader of events has.
+pub(super) const LAST_EVENT_ID: &str = "last-event-id";
 
 /// The body of a streamed answer. It ends with the run; dropping it leaves the run.
 #[derive(Debug)]
@@ -66,4 +75,34 @@ impl http_body::Body for EventBody {
         }
         Poll::Pending
     }
+}
+
+/// A stream of a run's lines for a reader that did not start it.
+pub(super) fn followed(state: &AppState, follow: Follow) -> Response {
+    let keep_alive = state.settings.keep_alive;
+    let lines = stream::unfold(Some(follow), move |follow| async move {
+        let mut follow = follow?;
+        match timeout(keep_alive, follow.next()).await {
+            Err(_elapsed) => Some((Ok(Bytes::from_static(KEEP_ALIVE)), Some(follow))),
+            Ok(Followed::Lines(lines)) => Some((Ok(lines), Some(follow))),
+            // Broken off, so that the stream does not look complete.
+            Ok(Followed::Lost) => Some((Err(io::Error::other("the reader fell behind")), None)),
+            Ok(Followed::End) => None,
+        }
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    event_stream(response.headers_mut());
+    response
+}
+
+/// Marks an answer as a stream of events that nobody in between should hold back.
+pub(super) fn event_stream(headers: &mut HeaderMap) {
+    let stream = HeaderValue::from_static("text/event-stream; charset=utf-8");
+    headers.insert(CONTENT_TYPE, stream);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Tells nginx in front of us not to buffer the stream.
+    headers.insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
 }

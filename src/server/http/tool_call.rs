@@ -10,12 +10,14 @@ use schemars::JsonSchema;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::dialect::{AnswerContext, Reply};
+use super::answer::whole_of;
+use super::encoding::{AnswerContext, encode};
 use super::error::ApiError;
 use super::extract::Path;
 use super::headers::session_header;
 use super::idempotency::{self, Attached, KeyedRequest};
-use super::{AppState, body, caller, turn};
+use super::{AppState, body, caller};
+use crate::dialects::answer::AnswerForm;
 use agent::direct::{CallRequest, CheckedCall};
 use agent::runs::{
     Closed, ConnectionRun, Encode, FirstReader, IdempotencyKey, PreparedRun, RunStart,
@@ -97,7 +99,7 @@ pub(super) fn prepared_run(
     key: Option<IdempotencyKey>,
     (id, encode, held): (RunId, Encode, Box<dyn Send>),
 ) -> Result<PreparedRun, ApiError> {
-    let permit = turn::permit_for_turn(state, owner)?;
+    let permit = state.permit_for_turn(owner)?;
     let start = RunStart {
         id,
         encode,
@@ -151,8 +153,8 @@ pub(super) async fn call(
         has_key: key.is_some(),
         goes_on: false,
     };
-    let reply = Reply::Call;
-    let encode = reply.encode(&id, context);
+    let form = AnswerForm::Call;
+    let encode = encode(&form, &id, context);
     let parts = (
         id.clone(),
         encode,
@@ -163,7 +165,7 @@ pub(super) async fn call(
         let keyed = KeyedRequest {
             owner: &owner,
             key,
-            reply: &reply,
+            form: &form,
             background: false,
             restarts: !call.may_change(),
         };
@@ -177,5 +179,5 @@ pub(super) async fn call(
     // The server gives every request that of its connection.
     let connection = head.extensions.get::<ConnectionRun>().cloned();
     let reader: FirstReader = prepared.launch(call.into(), &connection.unwrap_or_default());
-    Ok(turn::whole_of(reader, began).await)
+    Ok(whole_of(reader, began).await)
 }

@@ -1,40 +1,33 @@
 //! Runs a turn and answers with its events, in the dialect of the request.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::Response;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use serde_json::value::to_raw_value;
 use tokio::time::timeout;
 
 use super::AppState;
+use super::answer::{set_completion_id, whole, whole_of};
 use super::body::HeldBody;
 use super::caller::set_forwarded_headers;
-use super::dialect::{AnswerContext, Reply};
-use super::edge::Served;
-use super::error::{ApiError, Cause};
-use super::headers::upstream_rate_limits;
+use super::encoding::{AnswerContext, encode};
+use super::error::ApiError;
+use super::headers::{SESSION_ID, upstream_rate_limits};
 use super::idempotency::{self, Attached, KeyedRequest};
-use super::stream::EventBody;
+use super::running::accepted;
+use super::served::Served;
+use super::stream::{EventBody, event_stream};
+use crate::dialects::answer::AnswerForm;
 use agent::options::{OnDisconnect, Options};
-use agent::runs::{
-    Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
-};
+use agent::runs::{Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunStart};
 use agent::traces::TRACEPARENT;
 use agent::turn::{Continuation, TurnRequest};
-use protocol::ids::{Owner, RunId, SessionId};
-use quota::{FairPermit, ReservedMemory};
-
-/// The header with the session id, in requests and responses.
-pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
-/// The answer's id.
-const COMPLETION_ID: HeaderName = HeaderName::from_static("x-completion-id");
-const PROCESSING_MS: HeaderName = HeaderName::from_static("openai-processing-ms");
-const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-ms");
+use protocol::ids::{RunId, SessionId};
+use quota::ReservedMemory;
 
 /// How a run comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +93,7 @@ impl<'a> Delivery<'a> {
 /// How a run resumes by itself, if it has a record from its start.
 fn continuation(
     request: &TurnRequest,
-    reply: &Reply,
+    form: &AnswerForm,
     delivery: &Delivery<'_>,
 ) -> Option<Continuation> {
     let has_key = delivery.key.is_some();
@@ -113,7 +106,7 @@ fn continuation(
     let first_span = first_span.and_then(|span| span.to_str().ok());
     Some(Continuation {
         run: delivery.start.run.as_str().into(),
-        reply: to_raw_value(reply).ok()?,
+        reply: to_raw_value(form).ok()?,
         first_span: first_span.map(Into::into),
     })
 }
@@ -132,7 +125,7 @@ fn finishes(options: &Options, has_key: bool) -> bool {
 pub(super) async fn answer(
     state: &AppState,
     mut request: TurnRequest,
-    reply: Reply,
+    form: AnswerForm,
     mut delivery: Delivery<'_>,
 ) -> Result<Response, ApiError> {
     set_forwarded_headers(state, &mut request.caller, delivery.headers);
@@ -146,7 +139,7 @@ pub(super) async fn answer(
     let mut start = run_start(
         state,
         &request,
-        &reply,
+        &form,
         &delivery.start,
         delivery.key.as_ref(),
     )?;
@@ -154,12 +147,12 @@ pub(super) async fn answer(
     let session_id = start.session_id.clone();
     let prepared = state.runs.prepare(&owner, start);
     let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
-    request.continuation = continuation(&request, &reply, &delivery);
+    request.continuation = continuation(&request, &form, &delivery);
     if let Some(key) = &delivery.key {
         let keyed = KeyedRequest {
             owner: &owner,
             key,
-            reply: &reply,
+            form: &form,
             background,
             restarts: true,
         };
@@ -182,7 +175,7 @@ pub(super) async fn answer(
                     key: None,
                     ..delivery
                 };
-                return Box::pin(answer(state, request, reply, delivery)).await;
+                return Box::pin(answer(state, request, form, delivery)).await;
             }
         }
     }
@@ -192,11 +185,11 @@ pub(super) async fn answer(
         .filter(|_| is_named)
         .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
     let reader = prepared.launch(request.into(), &delivery.connection);
-    let streamed = reply.is_streamed();
+    let streamed = form.is_streamed();
     let mut response = if streamed {
         stream_of(state, reader, delivery.start.began).await
     } else if background && reader.record_stored().await {
-        reply.accepted(&reader.status())
+        accepted(&form, &reader.status())
     } else {
         whole_of(reader, delivery.start.began).await
     };
@@ -206,7 +199,7 @@ pub(super) async fn answer(
         headers.insert(SESSION_ID, session);
     }
     if streamed || background {
-        set_completion_id(headers, &reply.id_of(&id));
+        set_completion_id(headers, &form.id_of(&id));
     }
     Ok(response)
 }
@@ -218,7 +211,7 @@ pub(super) async fn answer(
 pub(super) fn run_start(
     state: &AppState,
     request: &TurnRequest,
-    reply: &Reply,
+    form: &AnswerForm,
     start: &TurnStart,
     key: Option<&IdempotencyKey>,
 ) -> Result<RunStart, ApiError> {
@@ -232,18 +225,18 @@ pub(super) fn run_start(
         has_key,
         goes_on: resumes,
     };
-    let permit = permit_for_turn(state, &request.caller.owner)?;
+    let permit = state.permit_for_turn(&request.caller.owner)?;
     Ok(RunStart {
         id: start.run.clone(),
-        encode: reply.encode(&start.run, context),
+        encode: encode(form, &start.run, context),
         finish,
-        streamed: reply.is_streamed(),
+        streamed: form.is_streamed(),
         recorded: finish || has_key,
         key: key.cloned(),
         ephemeral: options.ephemeral,
         // A turn that is not stored shows no session.
         session_id: options.session_id.clone().filter(|_| !options.ephemeral),
-        unfinished: reply.unfinished(&start.run, "in_progress"),
+        unfinished: form.unfinished(&start.run, "in_progress"),
         held: Box::new(permit),
     })
 }
@@ -254,19 +247,6 @@ fn resume_in(request: &mut TurnRequest, session: SessionId) {
     request.answered_calls.clear();
     request.options.previous = None;
     request.options.session_id = Some(session);
-}
-
-/// A permit for what is sent to model servers, with or without a client.
-pub(super) fn permit_for_turn(state: &AppState, owner: &Owner) -> Result<FairPermit, ApiError> {
-    let permit = state.turns.try_acquire(owner);
-    permit.ok_or_else(ApiError::too_many_turns)
-}
-
-/// Names the answer in the head, where the client may never see its body.
-pub(super) fn set_completion_id(headers: &mut HeaderMap, id: &str) {
-    if let Ok(id) = HeaderValue::from_str(id) {
-        headers.insert(COMPLETION_ID, id);
-    }
 }
 
 /// The head of a stream waits for the first model call, so that its error keeps its status, but not for ever.
@@ -284,57 +264,4 @@ async fn stream_of(state: &AppState, reader: FirstReader, began: Instant) -> Res
     *response.headers_mut() = headers;
     event_stream(response.headers_mut());
     response
-}
-
-/// The whole answer of a run, once it is over.
-pub(super) async fn whole_of(reader: FirstReader, began: Instant) -> Response {
-    let mut response = whole(reader.answer().await.as_deref(), Some(began)).await;
-    let limits = reader.head().map(|head| upstream_rate_limits(&head));
-    response.headers_mut().extend(limits.unwrap_or_default());
-    response
-}
-
-/// Marks an answer as a stream of events that nobody in between should hold back.
-pub(super) fn event_stream(headers: &mut HeaderMap) {
-    let stream = HeaderValue::from_static("text/event-stream; charset=utf-8");
-    headers.insert(CONTENT_TYPE, stream);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Tells nginx in front of us not to buffer the stream.
-    headers.insert(
-        HeaderName::from_static("x-accel-buffering"),
-        HeaderValue::from_static("no"),
-    );
-}
-
-/// The answer of a run that is over.
-pub(super) async fn whole(answer: Option<&RunAnswer>, began: Option<Instant>) -> Response {
-    let Some(answer) = answer else {
-        return ApiError::internal().into_response();
-    };
-    let body = match answer.body.in_one_piece() {
-        Some(bytes) => Body::from(bytes),
-        None => Body::new(answer.body.clone().without_lost().await.into_body()),
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() = answer.status;
-    *response.headers_mut() = answer.headers.clone();
-    if let Some(cause) = &answer.cause {
-        response.extensions_mut().insert(Cause(cause.clone()));
-    }
-    if let Some(began) = began {
-        set_timing_headers(response.headers_mut(), began, answer.waited);
-    }
-    response
-}
-
-/// Sets the total time of the request and, if known, the part of it that was not spent waiting for models and tools.
-fn set_timing_headers(headers: &mut HeaderMap, began: Instant, waited: Option<Duration>) {
-    let total = began.elapsed();
-    let processing = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
-    headers.insert(PROCESSING_MS, HeaderValue::from(processing));
-    let overhead = waited.map(|waited| total.saturating_sub(waited).as_secs_f64() * 1000.0);
-    let value = overhead.and_then(|ms| HeaderValue::from_str(&format!("{ms:.3}")).ok());
-    if let Some(value) = value {
-        headers.insert(OVERHEAD_MS, value);
-    }
 }

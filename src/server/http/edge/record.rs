@@ -6,37 +6,10 @@ use std::time::{Duration, Instant};
 use axum::extract::{MatchedPath, Request};
 use http::{Method, StatusCode};
 
+use crate::http::served::Served;
 use agent::metrics::RouteLabel;
 use agent::traces::{Span, TracedRequest, Traces};
-use agent::turn::TurnRecord;
 use protocol::ids::{Owner, RequestId, shown};
-
-/// What the record of a request says of the model that was asked. A handler adds it to its response.
-#[derive(Debug, Clone)]
-pub(in crate::http) struct Served {
-    /// The model as the client named it.
-    pub(in crate::http) model: String,
-    /// The model server, and what is known of the turn.
-    pub(in crate::http) turn: TurnRecord,
-}
-
-impl Served {
-    /// A request that names a model.
-    pub(in crate::http) fn of(model: &str) -> Self {
-        Self {
-            model: shown(model),
-            turn: TurnRecord::default(),
-        }
-    }
-
-    /// The request of a turn.
-    pub(in crate::http) fn by_turn(model: &str, turn: &TurnRecord) -> Self {
-        Self {
-            turn: turn.clone(),
-            ..Self::of(model)
-        }
-    }
-}
 
 /// How the body of a response ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

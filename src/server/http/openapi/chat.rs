@@ -9,7 +9,7 @@ use super::runs;
 use crate::dialects::chat::decode::ChatRequest;
 use crate::dialects::chat::encode::{ChatCompletion, StreamedData};
 use crate::dialects::fields::head::PROGRESS_HEADER;
-use crate::http::completions::RunningCompletion;
+use crate::http::running::RunningCompletion;
 
 pub(super) const TAG: &str = "Chat";
 

@@ -5,10 +5,10 @@ use serde_json::json;
 use super::errors;
 use super::operation::Operation;
 use crate::dialects::responses::encode::OutputItem;
-use crate::http::answer::DeletedObject;
-use crate::http::responses::{
+use crate::dialects::responses::objects::{
     ConversationObject, ConversationUpdate, ItemPage, NewConversation, NewItems,
 };
+use crate::http::deleted::DeletedObject;
 
 const TAG: &str = "Conversations";
 const ID: &str = "The id of the conversation, which is that of its session.";

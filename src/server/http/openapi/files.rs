@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::errors;
 use super::headers::HeaderKind::Text;
 use super::operation::Operation;
-use crate::http::answer::DeletedObject;
+use crate::http::deleted::DeletedObject;
 use crate::http::files::{DEFAULT_LIMIT, FileList, MAX_FIELDS, MAX_LIMIT, MAX_VALUE_BYTES};
 use agent::session::files::{Purpose, StoredFile};
 

@@ -9,8 +9,8 @@ use super::operation::Operation;
 use crate::dialects::fields::head::PROGRESS_HEADER;
 use crate::dialects::responses::decode::ResponseRequest;
 use crate::dialects::responses::encode::{ResponseEvent, ResponseObject};
-use crate::http::answer::DeletedObject;
-use crate::http::responses::{InputTokenCount, ItemPage};
+use crate::dialects::responses::objects::{InputTokenCount, ItemPage};
+use crate::http::deleted::DeletedObject;
 
 const TAG: &str = "Responses";
 

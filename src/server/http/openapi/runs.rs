@@ -8,10 +8,11 @@ use super::headers::HeaderKind::Number;
 use super::headers::HeaderOf;
 use super::operation::Operation;
 use crate::dialects::chat::encode::{ChatCompletion, StreamedData};
-use crate::http::answer::DeletedObject;
 use crate::http::completions::messages::CompletionMessages;
-use crate::http::completions::{CancelRequest, CancellingCompletion, RunningCompletion};
+use crate::http::completions::{CancelRequest, CancellingCompletion};
+use crate::http::deleted::DeletedObject;
 use crate::http::extract::{DEFAULT_LIMIT, MAX_LIMIT};
+use crate::http::running::RunningCompletion;
 
 const ID: &str = "The id of the answer, such as `chatcmpl-…`.";
 /// When a client should ask again for an answer that is being made.

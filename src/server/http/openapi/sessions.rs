@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::errors;
 use super::operation::Operation;
-use crate::http::answer::DeletedObject;
+use crate::http::deleted::DeletedObject;
 use crate::http::extract::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::http::sessions::{ForkRequest, ForkedSession, SessionList};
 use agent::session::export::{SessionExport, SessionImport};

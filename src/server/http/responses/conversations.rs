@@ -3,67 +3,22 @@
 use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::super::answer::DeletedObject;
+use super::super::deleted::DeletedObject;
 use super::super::error::ApiError;
 use super::super::extract::{OrderedQuery, Path, Query};
 use super::super::reads::{self, ITEMS_FACTOR, ReadSession};
 use super::super::{AppState, body};
-use super::items::{ItemPage, PlacedItem, SessionItems};
-use super::removal::without_item;
+use super::items::SessionItems;
+use crate::dialects::responses::conversation::change_of;
 use crate::dialects::responses::decode::item_messages;
-use agent::session::{Change, SessionHead, StoredMessage, StoredSession, View};
-use protocol::ids::{Owner, RunId, SessionId, WorkspaceId};
-use protocol::openai::message::{Message, Role};
+use crate::dialects::responses::items::{PlacedItem, without_item};
+use crate::dialects::responses::objects::{ConversationObject, ItemPage};
+use agent::session::{Change, StoredSession};
+use protocol::ids::{Owner, SessionId, WorkspaceId};
 use protocol::openai::metadata::metadata;
 use protocol::openai::request::{RequestError, body_object, refuse_unknown};
-
-/// A conversation.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(in super::super) struct ConversationObject {
-    /// The id of the session.
-    id: SessionId,
-    #[schemars(extend("const" = "conversation"))]
-    object: &'static str,
-    /// When it was made, in seconds since 1970.
-    created_at: i64,
-    /// What the client has stored with it.
-    metadata: Map<String, Value>,
-}
-
-/// The body of a new conversation.
-#[derive(Debug, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(in super::super) struct NewConversation {
-    /// What it begins with.
-    items: Option<Vec<Map<String, Value>>>,
-    /// At most 16 texts of 512 characters, with keys of 64.
-    #[schemars(extend("maxProperties" = 16, "propertyNames" = {"maxLength": 64}, "additionalProperties" = {"type": "string", "maxLength": 512}))]
-    metadata: Option<Map<String, Value>>,
-}
-
-/// The body of a change of a conversation.
-#[derive(Debug, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(in super::super) struct ConversationUpdate {
-    /// At most 16 texts of 512 characters, with keys of 64. They replace the earlier ones.
-    #[schemars(extend("maxProperties" = 16, "propertyNames" = {"maxLength": 64}, "additionalProperties" = {"type": "string", "maxLength": 512}))]
-    metadata: Map<String, Value>,
-}
-
-/// The body of new items.
-#[derive(Debug, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(in super::super) struct NewItems {
-    #[schemars(length(min = 1))]
-    items: Vec<Map<String, Value>>,
-}
 
 /// `POST /v1/conversations`
 pub(in super::super) async fn create(
@@ -106,7 +61,7 @@ pub(in super::super) async fn show(
 async fn answer(state: &AppState, owner: &Owner, id: SessionId) -> Result<Response, ApiError> {
     let head = state.sessions.store.head(owner, &id).await?;
     let head = head.ok_or_else(not_found)?;
-    Ok(Json(conversation(id, &head)).into_response())
+    Ok(Json(ConversationObject::new(id, &head)).into_response())
 }
 
 /// `POST /v1/conversations/{id}`
@@ -253,57 +208,6 @@ pub(in super::super) async fn delete_item(
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     answer(&state, &owner, id).await
-}
-
-/// The change that appends messages to a session with so many; instructions at its beginning are added to those that it has.
-fn change_of(
-    mut instructions: Vec<Message>,
-    stored_messages: usize,
-    mut messages: Vec<Message>,
-) -> Change {
-    let leading = match stored_messages {
-        0 => messages
-            .iter()
-            .take_while(|message| message.is_instruction())
-            .count(),
-        _ => 0,
-    };
-    let rest = messages.split_off(leading);
-    instructions.extend(messages);
-    let mut append: Vec<StoredMessage> = rest.into_iter().map(StoredMessage::visible).collect();
-    if !append.is_empty() {
-        append.push(end_of_items());
-    }
-    Change {
-        instructions: (leading > 0).then_some(instructions),
-        keep: stored_messages,
-        append,
-        ..Change::default()
-    }
-}
-
-/// An empty answer. It separates the items before it from those of the next turn, so that they keep their ids. The model
-/// does not see it.
-fn end_of_items() -> StoredMessage {
-    StoredMessage {
-        view: Some(View {
-            run: Some(RunId::fresh().as_str().to_owned()),
-            ..View::default()
-        }),
-        ..StoredMessage::hidden(Message::text(Role::Assistant, ""))
-    }
-}
-
-fn conversation(id: SessionId, head: &SessionHead) -> ConversationObject {
-    let metadata = head.metadata.as_deref();
-    ConversationObject {
-        id,
-        object: "conversation",
-        created_at: head.created_at,
-        metadata: metadata
-            .and_then(|metadata| serde_json::from_str(metadata).ok())
-            .unwrap_or_default(),
-    }
 }
 
 fn items_of<'a>(

@@ -2,57 +2,25 @@
 //!
 //! Items are made of one message or answer at a time, so that a page takes no more memory than the session and the page.
 
-mod sources;
-
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-pub(super) use self::sources::{ItemOrigin, PlacedItem};
-use self::sources::{
-    ItemSource, ItemSourceKind, TurnMessages, input_sources, instruction, items_at, scope, sources,
-};
 use super::super::AppState;
 use super::super::error::ApiError;
 use super::super::extract::{Order, OrderedQuery, PageCollector};
-use super::super::reads::{self, taking_apart};
+use super::super::reads;
 use super::history::response_of;
 use crate::dialects::responses::encode::{ItemText, output_items};
+use crate::dialects::responses::items::{
+    ItemSource, ItemSourceKind, PlacedItem, TurnMessages, input_sources, instruction, items_at,
+    scope, sources,
+};
+use crate::dialects::responses::objects::ItemPage;
 use agent::session::StoredSession;
+use net::polling::taking_apart;
 use protocol::ids::{Owner, RunId, SessionId};
 use protocol::openai::message::Role;
 use quota::ReservedMemory;
-
-/// A list of items.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(in super::super) struct ItemPage {
-    #[schemars(extend("const" = "list"))]
-    object: &'static str,
-    /// The items, in OpenAI's shapes.
-    data: Vec<ItemText>,
-    /// The id of the first item, empty if there is none.
-    first_id: String,
-    /// The id of the last item, empty if there is none.
-    last_id: String,
-    has_more: bool,
-}
-
-impl ItemPage {
-    /// A list of these items.
-    pub(super) fn of(items: Vec<ItemText>, has_more: bool) -> Self {
-        let id = |item: Option<&ItemText>| item.map(|item| item.id.clone());
-        // OpenAI's schema has strings here, not null.
-        Self {
-            object: "list",
-            first_id: id(items.first()).unwrap_or_default(),
-            last_id: id(items.last()).unwrap_or_default(),
-            has_more,
-            data: items,
-        }
-    }
-}
 
 /// The items of a session, or those that the request of one run brought; each is made when it is asked for.
 #[derive(Debug, Clone, Copy)]

@@ -6,17 +6,19 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::super::answer::DeletedObject;
-use super::super::completions::{followed, refuse_elsewhere};
+use super::super::answer::{set_completion_id, whole};
+use super::super::completions::refuse_elsewhere;
+use super::super::deleted::DeletedObject;
 use super::super::error::ApiError;
 use super::super::extract::{Order, OrderedQuery, Path, Query};
 use super::super::reads::{self, ReadAnswer};
-use super::super::turn;
+use super::super::stream::followed;
 use super::super::{AppState, resume};
 use super::history::response_of;
-use super::items::{ItemPage, SessionItems};
+use super::items::SessionItems;
 use super::json_answer;
 use crate::dialects::responses::encode::unfinished_of;
+use crate::dialects::responses::objects::ItemPage;
 use agent::runs::{CancelMode, FollowError, RunRecord, RunRecordState, RunStatus};
 use agent::session::StoredSession;
 use protocol::ids::{Owner, RunId};
@@ -174,7 +176,7 @@ async fn events(
     match state.runs.follow(owner, id, known) {
         Ok(follow) => {
             let mut response = followed(state, follow);
-            turn::set_completion_id(response.headers_mut(), &id.response_id());
+            set_completion_id(response.headers_mut(), &id.response_id());
             Ok(response)
         }
         Err(FollowError::PastEnd { .. }) => Err(invalid_number().into()),
@@ -210,7 +212,7 @@ async fn ended(id: &RunId, read: ReadAnswer) -> Response {
     let ReadAnswer { answer, memory } = read;
     let response = match response_of(id, &answer).await {
         Some(response) => json_answer(response),
-        None => turn::whole(Some(&answer), None).await,
+        None => whole(Some(&answer), None).await,
     };
     reads::counted(response, memory)
 }

@@ -4,7 +4,7 @@ use http::header::{HOST, USER_AGENT};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::super::dialect::Reply;
+use crate::dialects::answer::AnswerForm;
 use crate::dialects::fields::head::{PROGRESS_HEADER, RequestHead};
 use crate::dialects::{chat, responses};
 use agent::draft::{Decoded, TurnDraft};
@@ -68,21 +68,21 @@ pub(super) fn decoded(
     };
     let head = request.head(most);
     let body = Bytes::copy_from_slice(request.body.get().as_bytes());
-    let (decoded, reply) = match &*request.path {
+    let (decoded, form) = match &*request.path {
         RESPONSES => {
             let known = responses::decode::KnownHistory::default();
             let decoded = responses::decode::decode(&body, &head, &known)?;
-            let reply = Reply::Responses(decoded.options.into());
-            (decoded.decoded, reply)
+            let form = AnswerForm::Responses(decoded.options.into());
+            (decoded.decoded, form)
         }
         _ => {
             let decoded = chat::decode::decode(&body, &head)?;
-            (decoded.decoded, Reply::Chat(decoded.reply))
+            (decoded.decoded, AnswerForm::Chat(decoded.reply))
         }
     };
     let Decoded { draft, faults } = decoded;
     faults.first().map_or(Ok(()), Err)?;
-    let Ok(reply) = to_raw_value(&reply) else {
+    let Ok(reply) = to_raw_value(&form) else {
         return Ok(None);
     };
     let continuation = Continuation {

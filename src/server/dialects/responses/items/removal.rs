@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::items::{ItemOrigin, PlacedItem};
+use super::{ItemOrigin, PlacedItem};
 use agent::session::{Change, StoredMessage, StoredSession};
 use protocol::openai::message::{FieldChange, Message, Role};
 
@@ -25,7 +25,7 @@ const REASONING_FIELDS: [&str; 6] = [
 
 /// The change that deletes the item with the index `removed` among `items`, which are those of one message or answer of the
 /// session. `None` if it is not known which message the item shows.
-pub(super) fn without_item(
+pub(crate) fn without_item(
     session: &StoredSession,
     items: &[PlacedItem],
     removed: usize,

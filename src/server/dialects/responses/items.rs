@@ -1,25 +1,28 @@
-//! What of a session becomes items together.
+//! The items of a session: which of its messages and answers become items together, and their ids.
+
+mod removal;
 
 use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
-use super::super::super::reads::taking_apart;
-use crate::dialects::responses::encode::{ItemText, answer_items, input_items};
+pub(crate) use self::removal::without_item;
+use super::encode::{ItemText, answer_items, input_items};
 use agent::session::{StoredMessage, StoredSession};
+use net::polling::taking_apart;
 use protocol::ids::{RunId, SessionId, hex};
 use protocol::openai::message::{Message, Role};
 
 /// An item of a session, and where it comes from.
 #[derive(Debug)]
-pub(in super::super) struct PlacedItem {
-    pub(in super::super) item: ItemText,
-    pub(in super::super) origin: ItemOrigin,
+pub(crate) struct PlacedItem {
+    pub(crate) item: ItemText,
+    pub(crate) origin: ItemOrigin,
 }
 
 /// What of a session an item shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum ItemOrigin {
+pub(crate) enum ItemOrigin {
     /// The instruction with this index.
     Instruction(usize),
     /// The content of the message with this index.
@@ -34,14 +37,14 @@ pub(in super::super) enum ItemOrigin {
 
 /// What becomes items together.
 #[derive(Debug)]
-pub(super) struct ItemSource<'a> {
-    pub(super) kind: ItemSourceKind<'a>,
+pub(crate) struct ItemSource<'a> {
+    pub(crate) kind: ItemSourceKind<'a>,
     /// A text that stands for the run or the session in the ids of its items.
-    pub(super) scope: &'a str,
+    pub(crate) scope: &'a str,
 }
 
 #[derive(Debug)]
-pub(super) enum ItemSourceKind<'a> {
+pub(crate) enum ItemSourceKind<'a> {
     Instruction(usize),
     /// What a request brought. `number` stands for the message in the ids.
     Input {
@@ -56,7 +59,7 @@ pub(super) enum ItemSourceKind<'a> {
 }
 
 /// What the items of a session are made of, in order.
-pub(super) fn sources<'a>(
+pub(crate) fn sources<'a>(
     session: &StoredSession,
     turns: &'a [TurnMessages<'a>],
     scope: &'a str,
@@ -85,7 +88,7 @@ pub(super) fn sources<'a>(
 }
 
 /// What the items are made of that the request of a run brought.
-pub(super) fn input_sources<'a>(
+pub(crate) fn input_sources<'a>(
     session: &StoredSession,
     turns: &'a [TurnMessages<'a>],
     run: &'a RunId,
@@ -108,15 +111,15 @@ pub(super) fn input_sources<'a>(
 
 /// The messages of one turn, or those after the last one.
 #[derive(Debug)]
-pub(super) struct TurnMessages<'a> {
+pub(crate) struct TurnMessages<'a> {
     /// Where the messages begin in the session.
-    pub(super) start: usize,
-    pub(super) messages: &'a [StoredMessage],
-    pub(super) run: Option<RunId>,
+    pub(crate) start: usize,
+    pub(crate) messages: &'a [StoredMessage],
+    pub(crate) run: Option<RunId>,
 }
 
 impl<'a> TurnMessages<'a> {
-    pub(super) fn all(session: &'a StoredSession) -> Vec<Self> {
+    pub(crate) fn all(session: &'a StoredSession) -> Vec<Self> {
         let mut turns = Vec::new();
         let mut start = 0;
         let ended = session
@@ -173,7 +176,7 @@ impl<'a> TurnMessages<'a> {
     }
 
     /// The items of the response, without those that were deleted.
-    pub(super) fn answered(&self, output: Vec<ItemText>) -> Vec<PlacedItem> {
+    pub(crate) fn answered(&self, output: Vec<ItemText>) -> Vec<PlacedItem> {
         let view = self.messages.last().and_then(|stored| stored.view.as_ref());
         let removed = view.map_or(&[][..], |view| &view.removed);
         let messages = self.start..self.start + self.messages.len();
@@ -188,7 +191,7 @@ impl<'a> TurnMessages<'a> {
     }
 
     /// The items of the assistant message with this index in the session.
-    pub(super) fn answer(&self, index: usize, scope: &str) -> Vec<PlacedItem> {
+    pub(crate) fn answer(&self, index: usize, scope: &str) -> Vec<PlacedItem> {
         let place = index.checked_sub(self.start);
         let Some(stored) = place.and_then(|place| self.messages.get(place)) else {
             return Vec::new();
@@ -221,7 +224,7 @@ impl<'a> TurnMessages<'a> {
 }
 
 /// The items of a message that a request brought. `number` stands for the message in their ids.
-pub(super) fn items_at(
+pub(crate) fn items_at(
     message: &Message,
     scope: &str,
     number: usize,
@@ -242,7 +245,7 @@ pub(super) fn items_at(
 }
 
 /// The items of an instruction of a session.
-pub(super) fn instruction(message: &Message, scope: &str, index: usize) -> Vec<PlacedItem> {
+pub(crate) fn instruction(message: &Message, scope: &str, index: usize) -> Vec<PlacedItem> {
     // The others keep their ids when one is deleted.
     let number = format!("i{}", digest_of(message.json()));
     let id = |prefix: &str, _: Option<&str>| format!("{prefix}_{scope}_{number}");
@@ -273,7 +276,7 @@ fn digest_of(bytes: &[u8]) -> String {
 }
 
 /// A text that stands for a session in ids. It says nothing of the session's own id.
-pub(super) fn scope(id: &SessionId) -> String {
+pub(crate) fn scope(id: &SessionId) -> String {
     let digest = Sha256::digest(id.as_str());
     hex(digest.get(..16).unwrap_or_default())
 }
