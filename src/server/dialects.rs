@@ -9,6 +9,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod chat;
+pub(crate) mod end;
 pub(crate) mod fields;
 pub(crate) mod responses;
 #[cfg(test)]

@@ -42,6 +42,7 @@ mod sessions;
 pub(crate) mod settings;
 mod stream;
 mod tool_call;
+mod tools;
 mod turn;
 
 use std::sync::Arc;
@@ -55,6 +56,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
 
 use access::CurrentAccess;
 
+use ::tools::source::Sources;
 use agent::Agent;
 use agent::metrics::Metrics;
 use agent::runs::Runs;
@@ -62,15 +64,14 @@ use agent::session::Sessions;
 use agent::traces::Traces;
 use body::BodyBudgets;
 use edge::RefusalLog;
-use error::ApiError;
+use error::{ApiError, codes};
 use net::cluster::Cluster;
 use operations::Readiness;
 use protocol::ids::Owner;
 use quota::{FairPermit, FairSemaphore, MemoryBudget};
 use responses::RetriedRequests;
-use routes::Routes;
+use routes::{Group, RouteTable};
 use settings::Settings;
-use tools::source::Sources;
 use upstream::router::Router;
 
 /// The state that every handler gets; cheap to clone.
@@ -102,6 +103,7 @@ pub(crate) struct Services {
 pub(crate) struct StateInner {
     services: Services,
     settings: Settings,
+    routes: RouteTable,
     access: CurrentAccess,
     readiness: Readiness,
     /// The memory of request bodies.
@@ -156,6 +158,7 @@ impl AppState {
         Self(Arc::new(StateInner {
             services,
             settings,
+            routes: RouteTable::new(&groups()),
             access,
             readiness: Readiness::default(),
             bodies,
@@ -177,7 +180,7 @@ impl AppState {
     /// A permit for what is sent to model servers, with or without a client.
     fn permit_for_turn(&self, owner: &Owner) -> Result<FairPermit, ApiError> {
         let permit = self.turns.try_acquire(owner);
-        permit.ok_or_else(ApiError::too_many_turns)
+        permit.ok_or_else(|| codes::RATE_LIMIT_EXCEEDED.with("too many turns and forwarded requests of this API key are running, background ones included; wait until some of them have ended, or cancel some"))
     }
 
     /// Cancelled when the server accepts no new work.
@@ -186,213 +189,43 @@ impl AppState {
     }
 }
 
-/// All routes, with their descriptions. Requests to other paths below `/v1` are forwarded to an upstream.
-fn routes() -> Routes {
-    routes_with(run_routes())
-}
-
-/// The routes of runs, whose requests concern the replica that runs them.
-fn run_routes() -> Routes {
-    const COMPLETION: &str = "/v1/chat/completions/{id}";
-    const RESPONSE: &str = "/v1/responses/{id}";
-    Routes::default()
-        .get(COMPLETION, completions::show, openapi::runs::show)
-        .delete(COMPLETION, completions::delete, openapi::runs::delete)
-        .get(
-            "/v1/chat/completions/{id}/events",
-            completions::events,
-            openapi::runs::events,
-        )
-        .post(
-            "/v1/chat/completions/{id}/cancel",
-            completions::cancel,
-            openapi::runs::cancel,
-        )
-        .post(
-            "/v1/sessions/{id}/cancel",
-            completions::cancel_session,
-            openapi::runs::cancel_session,
-        )
-        .get(RESPONSE, responses::show, openapi::responses::show)
-        .delete(RESPONSE, responses::delete, openapi::responses::delete)
-        .post(
-            "/v1/responses/{id}/cancel",
-            responses::cancel,
-            openapi::responses::cancel,
-        )
-}
-
-/// Adds the other routes.
-fn routes_with(of_runs: Routes) -> Routes {
-    const MODEL: &str = "/v1/models/{*id}";
-    const SESSION: &str = "/v1/sessions/{id}";
-    const FILE: &str = "/v1/files/{id}";
-    conversation_routes(response_routes(of_runs))
-        .post(
-            "/v1/chat/completions",
-            chat::complete,
-            openapi::chat::complete,
-        )
-        .get(
-            "/v1/chat/completions/{id}/messages",
-            completions::messages::list,
-            openapi::runs::messages,
-        )
-        .get("/v1/models", models::list, openapi::server::models)
-        .get(MODEL, models::show, openapi::server::model)
-        // Fine-tuned models are deleted at the upstream.
-        .any(MODEL, forward::forward, openapi::server::forwarded_model)
-        .get("/v1/agent/tools", models::tools, openapi::server::tools)
-        .post(
-            "/v1/agent/tools/{name}/call",
-            tool_call::call,
-            openapi::server::call,
-        )
-        .get(
-            "/v1/agent/approvals",
-            approvals::list,
-            openapi::server::approvals,
-        )
-        .post(
-            "/v1/agent/approvals/{id}",
-            approvals::decide,
-            openapi::server::decide,
-        )
-        .post("/mcp", mcp::answer, openapi::server::mcp)
-        .post(
-            "/v1/permissions/explain",
-            permissions::explain,
-            openapi::server::explain,
-        )
-        .get("/v1/sessions", sessions::list, openapi::sessions::list)
-        .get(SESSION, sessions::export, openapi::sessions::export)
-        .put(SESSION, sessions::import, openapi::sessions::import)
-        .delete(SESSION, sessions::delete, openapi::sessions::delete)
-        .post(
-            "/v1/sessions/{id}/fork",
-            sessions::fork,
-            openapi::sessions::fork,
-        )
-        .get("/v1/files", files::list, openapi::files::list)
-        .post("/v1/files", files::upload, openapi::files::upload)
-        .get(FILE, files::show, openapi::files::show)
-        .delete(FILE, files::delete, openapi::files::delete)
-        .get(
-            "/v1/files/{id}/content",
-            files::content,
-            openapi::files::content,
-        )
-        .get("/healthz", operations::healthz, openapi::server::healthz)
-        .get("/readyz", operations::readyz, openapi::server::readyz)
-        .get("/metrics", operations::metrics, openapi::server::metrics)
-        .get("/", console::page, openapi::server::console_page)
-        .get("/ui/{*file}", console::file, openapi::server::console_file)
-        .any("/v1/{*path}", forward::forward, openapi::server::forwarded)
-}
-
-/// Adds the routes of the Responses API.
-fn response_routes(routes: Routes) -> Routes {
-    routes
-        .post(
-            "/v1/responses",
-            responses::create,
-            openapi::responses::create,
-        )
-        .post(
-            "/v1/responses/input_tokens",
-            responses::input_tokens,
-            openapi::responses::input_tokens,
-        )
-        .post(
-            "/v1/responses/compact",
-            responses::compact,
-            openapi::responses::compact,
-        )
-        .get(
-            "/v1/responses/{id}/input_items",
-            responses::input_items,
-            openapi::responses::input_items,
-        )
-        .get(
-            "/v1/containers/{id}",
-            containers::show,
-            openapi::containers::show,
-        )
-        .get(
-            "/v1/containers/{id}/files",
-            containers::list,
-            openapi::containers::list,
-        )
-        .get(
-            "/v1/containers/{id}/files/{file_id}",
-            containers::file,
-            openapi::containers::file,
-        )
-        .get(
-            "/v1/containers/{id}/files/{file_id}/content",
-            containers::content,
-            openapi::containers::content,
-        )
-}
-
-/// Adds the routes of the Conversations API.
-fn conversation_routes(routes: Routes) -> Routes {
-    const CONVERSATION: &str = "/v1/conversations/{id}";
-    const CONVERSATION_ITEMS: &str = "/v1/conversations/{id}/items";
-    const CONVERSATION_ITEM: &str = "/v1/conversations/{id}/items/{item_id}";
-    routes
-        .post(
-            "/v1/conversations",
-            responses::conversations::create,
-            openapi::conversations::create,
-        )
-        .get(
-            CONVERSATION,
-            responses::conversations::show,
-            openapi::conversations::show,
-        )
-        .post(
-            CONVERSATION,
-            responses::conversations::update,
-            openapi::conversations::update,
-        )
-        .delete(
-            CONVERSATION,
-            responses::conversations::delete,
-            openapi::conversations::delete,
-        )
-        .get(
-            CONVERSATION_ITEMS,
-            responses::conversations::items,
-            openapi::conversations::items,
-        )
-        .post(
-            CONVERSATION_ITEMS,
-            responses::conversations::add_items,
-            openapi::conversations::add_items,
-        )
-        .get(
-            CONVERSATION_ITEM,
-            responses::conversations::item,
-            openapi::conversations::item,
-        )
-        .delete(
-            CONVERSATION_ITEM,
-            responses::conversations::delete_item,
-            openapi::conversations::delete_item,
-        )
+/// All routes. Requests to other paths below `/v1` are forwarded to an upstream.
+fn groups() -> Vec<Group> {
+    let mut groups = vec![
+        responses::group(),
+        responses::conversations::group(),
+        containers::group(),
+        completions::group(),
+        models::group(),
+        tools::group(),
+        permissions::group(),
+        sessions::group(),
+        files::group(),
+        operations::group(),
+        console::group(),
+    ];
+    groups.extend(forward::groups());
+    groups
 }
 
 /// The routes as they are served, with the layers around them.
 pub(crate) fn router(state: AppState) -> axum::Router {
     let cors = cors(&state.settings);
-    let of_runs = match &state.cluster {
-        Some(_) => run_routes().passed_on(&state),
-        None => run_routes(),
-    };
-    let (router, _) = routes_with(of_runs).into_parts();
+    let routes = groups().into_iter().flat_map(|group| group.endpoints);
+    let router = routes.fold(axum::Router::new(), |router, route| {
+        let handler = match (route.concerns, &state.cluster) {
+            (Some(concerned), Some(_)) => {
+                let with = (state.clone(), concerned);
+                route
+                    .handler
+                    .route_layer(middleware::from_fn_with_state(with, cluster::pass_on))
+            }
+            _ => route.handler,
+        };
+        router.route(route.path, handler)
+    });
     let routes = router
-        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .method_not_allowed_fallback(async || codes::METHOD_NOT_ALLOWED)
         .fallback(async || ApiError::no_such_path())
         // Together, because each call of `layer` boxes the service of every route once more.
         .layer((
@@ -410,12 +243,22 @@ pub(crate) fn router(state: AppState) -> axum::Router {
     routes.with_state(state)
 }
 
+/// The routes of the internal address: those whose requests concern a run of this replica, and what only replicas ask.
+fn replica_router(state: AppState) -> axum::Router {
+    let routes = groups().into_iter().flat_map(|group| group.endpoints);
+    let of_runs = routes.filter(|route| route.concerns.is_some());
+    let of_runs = of_runs.fold(axum::Router::new(), |router, route| {
+        router.route(route.path, route.handler)
+    });
+    cluster::router(state, of_runs)
+}
+
 /// The routes of the address for metrics, which needs no key.
 fn metrics_router(state: AppState) -> axum::Router {
     axum::Router::new()
         .route("/metrics", get(operations::metrics_page))
-        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
-        .fallback(async || ApiError::not_found("this address serves /metrics only"))
+        .method_not_allowed_fallback(async || codes::METHOD_NOT_ALLOWED)
+        .fallback(async || codes::NOT_FOUND.with("this address serves /metrics only"))
         .layer(CatchPanicLayer::custom(edge::panic_response))
         .with_state(state)
 }

@@ -49,15 +49,31 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     // A dialect reads a request alone: no source of tools, no store, no upstream, and no other dialect.
     ("fields", &["agent", "openai", "ids"]),
-    ("chat", &["agent", "fields", "openai", "ids", "parted"]),
-    // Answers have loopwright's own members in one form.
-    ("responses", &["agent", "chat", "fields", "openai", "ids"]),
+    (
+        "chat",
+        &["agent", "end", "fields", "openai", "ids", "parted"],
+    ),
+    // Answers have loopwright's own members in one form. Items are made of what a session holds.
+    (
+        "responses",
+        &[
+            "agent", "chat", "end", "fields", "ids", "openai", "polling", "session",
+        ],
+    ),
+    ("end", &["parted"]),
+    // The one place that tells dialects apart.
+    (
+        "answer",
+        &["agent", "chat", "end", "ids", "parted", "responses"],
+    ),
     (
         "http",
         &[
             "agent",
+            "answer",
             "chat",
             "cluster",
+            "end",
             "fields",
             "quota",
             "openai",

@@ -2,21 +2,19 @@
 //! `match`; nothing else tells dialects apart.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::chat::answer::ChatAnswer;
 use super::chat::decode::ReplyOptions;
 use super::chat::encode::CallCollector;
+use super::end::{Answer, Failure};
 use super::responses::answer::ResponseAnswer;
 use super::responses::decode::ResponseOptions;
 use super::{chat, responses};
 use agent::event::AgentEvent;
 use agent::inputs::FilePosition;
-use blobs::parted::PartedText;
 use protocol::ids::RunId;
 
 /// A dialect, as a route names it.
@@ -33,14 +31,6 @@ impl Dialect {
             Self::Chat | Self::Responses => None,
         }
     }
-}
-
-/// An error, as a client is told of it.
-#[derive(Debug, Clone)]
-pub(crate) struct Failure {
-    pub(crate) status: StatusCode,
-    /// `{"error":{…}}` with OpenAI's error object, as JSON text in one line.
-    pub(crate) envelope: String,
 }
 
 /// The form of an answer: its dialect, with what the request asked for.
@@ -108,27 +98,6 @@ impl AnswerForm {
                 AnswerEncoder::Responses(Box::new(ResponseAnswer::new(options, run)))
             }
             Self::Call => AnswerEncoder::Call(CallCollector::default()),
-        }
-    }
-}
-
-/// A whole answer.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) body: PartedText,
-    /// The time spent waiting for models and tools.
-    pub(crate) waited: Duration,
-    /// It is kept as long as its session.
-    pub(crate) kept: bool,
-}
-
-impl Answer {
-    /// An answer that is kept for a while.
-    pub(super) fn passing((body, waited): (PartedText, Duration)) -> Self {
-        Self {
-            body,
-            waited,
-            kept: false,
         }
     }
 }

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::error::{ApiError, Cause};
+use super::error::{Cause, codes};
 use super::headers::upstream_rate_limits;
 use agent::runs::{FirstReader, RunAnswer};
 
@@ -33,7 +33,7 @@ pub(super) async fn whole_of(reader: FirstReader, began: Instant) -> Response {
 /// The answer of a run that is over.
 pub(super) async fn whole(answer: Option<&RunAnswer>, began: Option<Instant>) -> Response {
     let Some(answer) = answer else {
-        return ApiError::internal().into_response();
+        return codes::INTERNAL.into_response();
     };
     let body = match answer.body.in_one_piece() {
         Some(bytes) => Body::from(bytes),

@@ -1,28 +1,25 @@
-//! `GET /v1/agent/approvals` and `POST /v1/agent/approvals/{id}`: the calls that wait for a person's decision, and the decision.
+//! `GET /v1/agent/approvals`: the calls that wait for a person's decision.
+
+pub(super) mod decision;
 
 use std::collections::HashMap;
 
-use axum::Json;
-use axum::extract::{Extension, Request, State};
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
+use axum::extract::{Extension, State};
+use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
-use super::error::ApiError;
-use super::extract::Path;
-use super::{AppState, body, reads};
-use agent::runs::{RunRecordState, RunStatus};
-use agent::session::{
-    Approval, ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Remember, WaitingFilter,
-};
+use super::error::{ApiError, codes};
+use super::openapi::operation::Operation;
+use super::routes::ApiEndpoint;
+use super::{AppState, reads};
+use agent::runs::RunStatus;
+use agent::session::{Approval, WaitingFilter};
 use policy::rules::RuleRef;
 use protocol::ids::{ApprovalId, Owner, SessionId};
-use protocol::openai::request::{RequestError, body_member, body_object, one_of, refuse_unknown};
 use quota::ReservedMemory;
-use tools::repair::Repaired;
 
 /// Most entries of a list. Those that wait behind them come once these are decided.
 /// Tried by `approvals::lists_are_of_the_own_key_and_operators_see_all`.
@@ -30,32 +27,6 @@ const MOST_LISTED: usize = 1000;
 /// Most bytes of the arguments of a list, besides those of its first entry. The other entries come once these are decided.
 /// Tried by `approvals::large_arguments_crowd_nobody_out_of_the_list_of_an_operator`.
 const MOST_LISTED_BYTES: u64 = 16 * 1024 * 1024;
-
-/// The body of `POST /v1/agent/approvals/{id}`.
-#[derive(Debug, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(super) struct DecisionRequest {
-    /// Whether the call runs.
-    #[schemars(extend("enum" = ["approve", "deny"]))]
-    decision: String,
-    /// What the model is told with a denial.
-    message: Option<String>,
-    /// Other arguments for the call, in the place of those that were shown.
-    arguments: Option<Map<String, Value>>,
-    /// `true`: later calls of the session that the same rule asks about, with the same value of its argument, run. `"tool"`: all
-    /// later calls of the tool.
-    #[schemars(extend("enum" = [true, false, "tool", null]))]
-    remember_for_session: Option<Value>,
-}
-
-/// The answer to a decision.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct DecisionAnswer {
-    /// `resolved`: a stream goes on. `queued`: the next request of the session goes on.
-    #[schemars(extend("enum" = ["resolved", "queued"]))]
-    status: &'static str,
-}
 
 /// The calls that wait for a decision.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -142,7 +113,7 @@ pub(super) async fn of_run(
 }
 
 /// Lists the calls that wait for a decision, the oldest first.
-pub(super) async fn list(
+async fn list(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
 ) -> Result<Response, ApiError> {
@@ -173,6 +144,19 @@ pub(super) async fn list(
     Ok(reads::json(&list, memory))
 }
 
+/// The route of the list.
+pub(super) fn list_endpoint() -> ApiEndpoint {
+    ApiEndpoint::get("/v1/agent/approvals", list, describe_list)
+}
+
+fn describe_list(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("listApprovals", "The calls that wait for a person's decision")
+        .described("Those of the caller's key; with the key of an operator, those of all keys. The oldest come first.")
+        .answers::<ApprovalList>(200, "The calls.")
+        .fails(&[codes::ANSWERS_OVERLOADED, codes::SESSION_STORE_UNAVAILABLE])
+}
+
 /// As many calls as there is room for, the oldest first. Each owner's oldest come before the next ones of any.
 fn shared_out(mut all: Vec<(Approval, bool)>) -> Vec<(Approval, bool)> {
     all.sort_by(|(one, _), (other, _)| one.question.id.cmp(&other.question.id));
@@ -196,151 +180,11 @@ fn shared_out(mut all: Vec<(Approval, bool)>) -> Vec<(Approval, bool)> {
     listed
 }
 
-/// Decides about a call.
-pub(super) async fn decide(
-    State(state): State<AppState>,
-    Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let unknown = || ApiError::not_found("no approval has this id");
-    let id = ApprovalId::parse(&id).ok_or_else(unknown)?;
-    let seen_by = seen_by(&state, &owner);
-    let store = &state.sessions.store;
-    let unstored = state.agent.unstored();
-    let in_memory = unstored.find(seen_by.as_ref(), &id);
-    let is_stored = in_memory.is_none();
-    let found = match in_memory {
-        Some(found) => found,
-        None => (store.find_approval(seen_by.as_ref(), &id).await?).ok_or_else(unknown)?,
-    };
-    let (head, request_body) = request.into_parts();
-    body::require_json(&head.headers)?;
-    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
-    let asked = AskedDecision::read(&bytes)?;
-    if found.state != ApprovalState::Waiting {
-        // Whoever made the decision may have gone before the turn was told.
-        state.agent.look_again();
-        return Err(ApiError::approval_decided());
-    }
-    let decision = asked.checked(&state, &found)?;
-    let decider = seen_by.as_ref();
-    let decided = match is_stored {
-        true => store.decide_approval(decider, &id, &decision).await?,
-        // The memory of the decision is held as long as its turn runs.
-        false => unstored.decide(decider, &id, &decision, Box::new(bytes.into_kept())),
-    };
-    match decided {
-        Decided::NotFound => Err(unknown()),
-        Decided::Already => {
-            state.agent.look_again();
-            Err(ApiError::approval_decided())
-        }
-        Decided::Now(approval) => {
-            let session = is_stored.then_some(&approval.session);
-            state.agent.decided(&owner, &approval, session);
-            let status = match !is_stored || is_running(&state, &approval).await? {
-                true => "resolved",
-                false => "queued",
-            };
-            Ok(Json(DecisionAnswer { status }).into_response())
-        }
-    }
-}
-
-/// Whether the run that asked still runs, here or in another process.
-async fn is_running(state: &AppState, approval: &Approval) -> Result<bool, ApiError> {
-    let run = &approval.question.run;
-    let of_session = state.runs.of_session(&approval.owner, &approval.session);
-    if of_session.is_some() {
-        return Ok(true);
-    }
-    let store = &state.sessions.store;
-    if !store.is_shared() {
-        return Ok(false);
-    }
-    let record = store.run(&approval.owner, run).await?;
-    Ok(record.is_some_and(|record| matches!(record.state, RunRecordState::RunningElsewhere)))
-}
-
-/// A decision as the body has it.
-struct AskedDecision {
-    approves: bool,
-    message: Option<String>,
-    arguments: Option<Map<String, Value>>,
-    remember: Option<Remember>,
-}
-
-impl AskedDecision {
-    fn read(bytes: &Bytes) -> Result<Self, RequestError> {
-        let body = body_object(bytes)?;
-        let members = ["decision", "message", "arguments", "remember_for_session"];
-        refuse_unknown(&body, &members)?;
-        let words = [("approve", true), ("deny", false)];
-        let word: Option<String> = body_member(&body, "decision", "\"approve\" or \"deny\"")?;
-        let problem = "is missing; send \"approve\" or \"deny\"";
-        let word = word.ok_or_else(|| RequestError::invalid("decision", problem))?;
-        let approves = one_of("decision", &word, &words)?;
-        let remembered: Option<Value> = body_member(&body, "remember_for_session", "a value")?;
-        let remember = match remembered {
-            None | Some(Value::Bool(false)) => None,
-            Some(Value::Bool(true)) => Some(Remember::Same),
-            Some(word) if word == json!("tool") => Some(Remember::Tool),
-            Some(_) => {
-                let problem = "must be true, false or \"tool\"";
-                return Err(RequestError::invalid("remember_for_session", problem));
-            }
-        };
-        let arguments = body_member(&body, "arguments", "an object")?;
-        let of_denial = [
-            ("arguments", arguments.is_some()),
-            ("remember_for_session", remember.is_some()),
-        ];
-        if let Some((param, _)) = of_denial.into_iter().find(|(_, given)| *given && !approves) {
-            return Err(RequestError::invalid(
-                param,
-                "is for \"approve\" only; leave it out",
-            ));
-        }
-        Ok(Self {
-            approves,
-            message: body_member(&body, "message", "a string")?,
-            arguments,
-            remember,
-        })
-    }
-
-    /// The decision, whose arguments are such as the tool takes.
-    fn checked(self, state: &AppState, approval: &Approval) -> Result<ApprovalDecision, ApiError> {
-        let edited = self.arguments.map(|arguments| {
-            let text = Value::Object(arguments).to_string();
-            let sources = state.sources.snapshot_for(&approval.owner);
-            let Some(tool) = sources.tool_named(&approval.question.tool) else {
-                // Of an MCP server that the request declares: checked before the call runs.
-                return Ok(text);
-            };
-            let Repaired { arguments, .. } = state.agent.gate().prepare(&*tool, &text);
-            match arguments {
-                Ok(arguments) => Ok(Value::Object(arguments).to_string()),
-                Err(error) => Err(RequestError::field("arguments", error.message)),
-            }
-        });
-        let edited = edited.transpose()?;
-        Ok(ApprovalDecision {
-            verdict: match self.approves {
-                true => ApprovalVerdict::Approve { edited },
-                false => ApprovalVerdict::Deny,
-            },
-            message: self.message,
-            remember: self.remember,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use agent::session::ApprovalQuestion;
+    use agent::session::ApprovalState;
     use protocol::ids::RunId;
 
     fn waits(owner: &str, bytes: usize) -> (Approval, bool) {

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::settings::ApiKey;
 use protocol::ids::Owner;
 
@@ -51,11 +51,12 @@ impl Authenticator {
         if self.keys.is_empty() {
             return match self.host_allowed(headers, uri) {
                 true => Ok(Owner::everybody()),
-                false => Err(ApiError::host_not_allowed()),
+                false => Err(codes::HOST_NOT_ALLOWED.into()),
             };
         }
-        let key = bearer(headers).ok_or_else(ApiError::unauthorized)?;
-        self.owner_of(key).ok_or_else(ApiError::unauthorized)
+        let key = bearer(headers).ok_or_else(|| codes::INVALID_API_KEY.error())?;
+        self.owner_of(key)
+            .ok_or_else(|| codes::INVALID_API_KEY.error())
     }
 
     /// Whether the owner may read the figures of all owners.

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::AppState;
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::headers::{declared_length, media_type};
 use super::settings::{PARSE_FACTOR, Settings};
 use net::polling::LONG_BYTES;
@@ -119,7 +119,10 @@ impl HeldBody {
         let needed = weight(self.bytes.len() + bytes, PARSE_FACTOR);
         match self.memory.grow_to(needed, MEMORY_WAIT).await {
             true => self.referred = bytes,
-            false => return Err(ApiError::referred_overloaded()),
+            false => {
+                return Err(codes::OVERLOADED
+                    .with("too many large requests are in use; send this one again later"));
+            }
         }
         Ok(())
     }
@@ -200,7 +203,7 @@ async fn held(
             referred: 0,
             memory,
         }),
-        false => Err(ApiError::overloaded()),
+        false => Err(codes::OVERLOADED.error().before_body()),
     }
 }
 
@@ -303,7 +306,7 @@ impl<'a> ArrivedData<'a> {
             self.counted = self.counted.saturating_mul(2).max(length);
             let needed = weight(self.counted, 1);
             if !self.memory.grow_to(needed, MEMORY_WAIT).await {
-                return Err(ApiError::overloaded());
+                return Err(codes::OVERLOADED.error().before_body());
             }
         }
         self.whole.extend_from_slice(data);
@@ -337,7 +340,7 @@ pub(super) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     if is_json(headers) {
         Ok(())
     } else {
-        Err(ApiError::not_json())
+        Err(codes::UNSUPPORTED_MEDIA_TYPE.into())
     }
 }
 
@@ -369,12 +372,12 @@ async fn next(
         let frame = match limits.next_due(received) {
             Some(due) => timeout_at(due, body.frame())
                 .await
-                .map_err(|_elapsed| ApiError::body_timeout())?,
+                .map_err(|_elapsed| codes::REQUEST_TIMEOUT.error())?,
             None => body.frame().await,
         };
         match frame {
             None => return Ok(None),
-            Some(Err(_broken)) => return Err(ApiError::body_broken()),
+            Some(Err(_broken)) => return Err(codes::BODY_BROKEN.into()),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));

@@ -7,7 +7,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Extension, FromRequestParts, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -21,10 +21,11 @@ use tokio::time::timeout;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::edge::{self, AnsweringReplica, REPLICA, REQUEST_ID, RequestPermit};
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::extract::{Path, Query};
+use super::routes::Concerned;
 use super::stream::{LAST_EVENT_ID, followed};
-use super::{AppState, body, run_routes};
+use super::{AppState, body};
 use agent::runs::OtherReplica;
 use net::cluster::{ReplicaBody, SignedRequest};
 use protocol::ids::{Owner, RequestId, RunId, SessionId};
@@ -32,15 +33,13 @@ use upstream::headers::strip_hop_by_hop;
 
 /// Where replicas read the lines of each other's runs, without numbers.
 const LINES: &str = "/v1/runs/{id}/lines";
-/// The beginning of paths that name a session.
-const SESSIONS: &str = "/v1/sessions/";
 /// What another replica learns of the headers of a request, besides its id.
 static PASSED_ON: [HeaderName; 3] = [ACCEPT, CONTENT_TYPE, HeaderName::from_static(LAST_EVENT_ID)];
 /// How long another replica may be silent beyond two of its keep-alive comments. After it the stream breaks off.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// What a request concerns, as its path names it.
-pub(super) enum Subject {
+enum Subject {
     Run(RunId),
     /// The run of a session.
     Session(SessionId),
@@ -48,16 +47,13 @@ pub(super) enum Subject {
     Nothing,
 }
 
-impl FromRequestParts<AppState> for Subject {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let Path(id) = Path::<String>::from_request_parts(parts, state).await?;
-        let subject = match parts.uri.path().starts_with(SESSIONS) {
-            true => SessionId::parse(&id).ok().map(Self::Session),
-            false => RunId::parse(&id).ok().map(Self::Run),
+impl Subject {
+    fn read(concerned: Concerned, id: &str) -> Self {
+        let subject = match concerned {
+            Concerned::Session => SessionId::parse(id).ok().map(Self::Session),
+            Concerned::Run => RunId::parse(id).ok().map(Self::Run),
         };
-        Ok(subject.unwrap_or(Self::Nothing))
+        subject.unwrap_or(Self::Nothing)
     }
 }
 
@@ -77,13 +73,12 @@ struct LinesQuery {
     from: LinesFrom,
 }
 
-/// The routes for other replicas: those of runs, and the lines of a run.
-pub(super) fn router(state: AppState) -> axum::Router {
-    let (of_runs, _) = run_routes().into_parts();
+/// The routes for other replicas: those whose requests concern a run, and the lines of a run.
+pub(super) fn router(state: AppState, of_runs: axum::Router<AppState>) -> axum::Router {
     of_runs
         .route(LINES, get(lines))
-        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
-        .fallback(async || ApiError::not_found("this address serves other replicas only"))
+        .method_not_allowed_fallback(async || codes::METHOD_NOT_ALLOWED)
+        .fallback(async || codes::NOT_FOUND.with("this address serves other replicas only"))
         .layer((
             middleware::from_fn_with_state(state.clone(), admit),
             CatchPanicLayer::custom(edge::panic_response),
@@ -94,7 +89,7 @@ pub(super) fn router(state: AppState) -> axum::Router {
 
 /// Lets the requests of replicas with the same key in, and signs the answers.
 async fn admit(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let refused = || ApiError::not_a_replica().into_response();
+    let refused = || codes::INVALID_CLUSTER_KEY.into_response();
     let Some(cluster) = &state.cluster else {
         return refused();
     };
@@ -123,7 +118,7 @@ async fn answer_signed(
     let (mut request, body) = with_whole_body(state, signed.owner(), request).await?;
     if !signed.has_body(&body) {
         tracing::debug!("a request to the internal address has another body than was signed");
-        return Err(ApiError::not_a_replica());
+        return Err(codes::INVALID_CLUSTER_KEY.into());
     }
     let request_id = edge::request_id(request.headers());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -139,12 +134,13 @@ async fn answer_signed(
 
 /// Passes a request on to the replica whose run it concerns. It is answered here if there is none, or it cannot be reached.
 pub(super) async fn pass_on(
-    State(state): State<AppState>,
+    State((state, concerned)): State<(AppState, Concerned)>,
     Extension(owner): Extension<Owner>,
-    subject: Subject,
+    Path(id): Path<String>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
+    let subject = Subject::read(concerned, &id);
     let Some(address) = address_of(&state, &owner, &subject, request.uri()).await else {
         return Ok(next.run(request).await);
     };
@@ -188,12 +184,12 @@ async fn lines(
     Path(id): Path<String>,
     Query(query): Query<LinesQuery>,
 ) -> Result<Response, ApiError> {
-    let id = RunId::parse(&id).map_err(|_| ApiError::not_found("no run has this id"))?;
+    let id = RunId::parse(&id).map_err(|_| codes::NOT_FOUND.with("no run has this id"))?;
     let follow = match query.from {
         LinesFrom::Start => state.runs.follow(&owner, &id, 0),
         LinesFrom::Now => state.runs.follow_on(&owner, &id),
     };
-    let follow = follow.map_err(|_| ApiError::events_expired())?;
+    let follow = follow.map_err(|_| codes::EVENTS_EXPIRED.error())?;
     Ok(followed(&state, follow))
 }
 

@@ -10,15 +10,22 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::approvals;
 use super::deleted::DeletedObject;
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::extract::{Path, Query};
+use super::openapi::cases;
+use super::openapi::headers::RETRY;
+use super::openapi::operation::Operation;
 use super::reads::{self, ReadAnswer};
-use super::running::{RUN_OBJECT, still_running};
+use super::routes::{ApiEndpoint, Concerned, Group};
+use super::running::{RUN_OBJECT, RunningCompletion, still_running};
 use super::stream::{LAST_EVENT_ID, followed};
-use super::{AppState, answer, body, resume};
+use super::{AppState, answer, body, chat, resume};
+use crate::dialects::answer::Dialect;
+use crate::dialects::chat::encode::{ChatCompletion, StreamedData};
 use crate::dialects::responses::encode::as_completion;
 use agent::runs::{CancelMode, FollowError, RunAnswer, RunRecord, RunRecordState, RunStatus};
 use agent::session::StoreError;
@@ -27,6 +34,29 @@ use protocol::ids::{Owner, RunId, SessionId};
 use protocol::openai::request::{
     RequestError, body_member, body_object, listed, one_of, refuse_unknown,
 };
+
+/// The routes of chat completions.
+pub(super) fn group() -> Group {
+    const ANSWER: &str = "/v1/chat/completions/{id}";
+    Group {
+        tag: "Chat",
+        prefix: "/v1/chat/completions",
+        is_probed: true,
+        dialect: Some(Dialect::Chat),
+        id: "The id of the answer, such as `chatcmpl-…`.",
+        endpoints: vec![
+            chat::endpoint(),
+            ApiEndpoint::get(ANSWER, show, describe_show).concerning(Concerned::Run),
+            ApiEndpoint::delete(ANSWER, delete, describe_delete).concerning(Concerned::Run),
+            ApiEndpoint::get("/v1/chat/completions/{id}/events", events, describe_events)
+                .concerning(Concerned::Run),
+            ApiEndpoint::post("/v1/chat/completions/{id}/cancel", cancel, describe_cancel)
+                .concerning(Concerned::Run),
+            messages::endpoint(),
+        ],
+        ..Group::default()
+    }
+}
 
 /// The words of `mode`.
 const CANCEL_MODES: [(&str, CancelMode); 2] = [
@@ -41,7 +71,7 @@ pub(super) struct EventsQuery {
 }
 
 /// `GET /v1/chat/completions/{id}`
-pub(super) async fn show(
+async fn show(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -59,13 +89,23 @@ pub(super) async fn show(
             let response = answer::whole(Some(&answer), None).await;
             Ok(reads::counted(response, memory))
         }
-        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
+        RunRecordState::Interrupted => Err(codes::RUN_INTERRUPTED.into()),
         RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
             waiting_or_running(&state, &owner, &found.into()).await
         }
         // It started in between.
         RunRecordState::Running => Err(not_found()),
     }
+}
+
+fn describe_show(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("getChatCompletion", "The answer of a run")
+        .described("The error of a run that failed comes with its own status.")
+        .answers::<ChatCompletion>(200, "The answer.")
+        .answers::<RunningCompletion<'_>>(202, "The run has not ended.")
+        .with_headers(202, &[RETRY])
+        .fails_as_kept_run()
 }
 
 /// The answer for a run that has not ended, with the calls that wait.
@@ -123,7 +163,7 @@ pub(super) struct CancelRequest {
 }
 
 /// `GET /v1/chat/completions/{id}/events`
-pub(super) async fn events(
+async fn events(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -133,8 +173,8 @@ pub(super) async fn events(
     let id = run_id(&id)?;
     let after = after(query.after.as_deref(), &headers)?;
     match look_up(&state, &owner, &id).await?.state {
-        RunRecordState::RunningElsewhere => return Err(ApiError::replica_unreachable()),
-        RunRecordState::Interrupted => return Err(ApiError::run_interrupted()),
+        RunRecordState::RunningElsewhere => return Err(codes::REPLICA_UNREACHABLE.into()),
+        RunRecordState::Interrupted => return Err(codes::RUN_INTERRUPTED.into()),
         RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Waiting => {}
     }
     match state.runs.follow(&owner, &id, after) {
@@ -144,12 +184,32 @@ pub(super) async fn events(
                 format!("is {after}, but the run has {lines} lines so far; send 0 to {lines}");
             Err(RequestError::invalid("after", &problem).into())
         }
-        Err(FollowError::Expired | FollowError::NotFound) => Err(ApiError::events_expired()),
+        Err(FollowError::Expired | FollowError::NotFound) => Err(codes::EVENTS_EXPIRED.into()),
     }
 }
 
+fn describe_events(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("streamChatCompletionEvents", "The events of a run, as its stream has them")
+        .described("Each `data:` line has an `id:` line with its number. After those that exist, the stream goes on live.")
+        .query(
+            "after",
+            json!({"type": "integer", "minimum": 0, "default": 0}),
+            "The number of the last line that the client has.",
+        )
+        .header(
+            "last-event-id",
+            json!({"type": "string"}),
+            "The same, if there is no `after`: the `id` of an event.",
+        )
+        .answers_nothing(200, "The events.")
+        .streams::<StreamedData>(200)
+        .fails(&[codes::INVALID, codes::NOT_FOUND, codes::EVENTS_EXPIRED, codes::REPLICA_UNREACHABLE, codes::SESSION_STORE_UNAVAILABLE])
+        .fails(cases::INTERRUPTED)
+}
+
 /// `POST /v1/chat/completions/{id}/cancel`
-pub(super) async fn cancel(
+async fn cancel(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -160,17 +220,21 @@ pub(super) async fn cancel(
     match resume::cancel(&state, &owner, &id, mode).await? {
         true => Ok(cancelling(&id)),
         false => match look_up(&state, &owner, &id).await?.state {
-            RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
+            RunRecordState::RunningElsewhere => Err(codes::REPLICA_UNREACHABLE.into()),
             RunRecordState::Running
             | RunRecordState::Ended { .. }
             | RunRecordState::Waiting
-            | RunRecordState::Interrupted => Err(ApiError::not_running()),
+            | RunRecordState::Interrupted => Err(codes::NOT_RUNNING.into()),
         },
     }
 }
 
+fn describe_cancel(operation: Operation<'_>) -> Operation<'_> {
+    describe_end(operation.named("cancelChatCompletion", "Ends a run"))
+}
+
 /// `POST /v1/sessions/{id}/cancel`
-pub(super) async fn cancel_session(
+async fn cancel_session(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -190,16 +254,39 @@ pub(super) async fn cancel_session(
         return Ok(cancelling(&run));
     }
     if store.replica_of_session(&owner, &id).await?.is_some() {
-        return Err(ApiError::replica_unreachable());
+        return Err(codes::REPLICA_UNREACHABLE.into());
     }
     match store.head(&owner, &id).await? {
-        Some(_) => Err(ApiError::not_running()),
+        Some(_) => Err(codes::NOT_RUNNING.into()),
         None => Err(missing()),
     }
 }
 
+/// The route of the run of a session.
+pub(super) fn cancel_session_endpoint() -> ApiEndpoint {
+    let path = "/v1/sessions/{id}/cancel";
+    ApiEndpoint::post(path, cancel_session, |operation| {
+        describe_end(operation.named("cancelSession", "Ends the run of a session"))
+    })
+    .concerning(Concerned::Session)
+}
+
+fn describe_end(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .reads::<CancelRequest>(false)
+        .answers::<CancellingCompletion>(202, "The run is told to end.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::NOT_RUNNING,
+            codes::SESSION_BUSY,
+            codes::SHUTTING_DOWN,
+            codes::REPLICA_UNREACHABLE,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+}
+
 /// `DELETE /v1/chat/completions/{id}`
-pub(super) async fn delete(
+async fn delete(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -216,6 +303,18 @@ pub(super) async fn delete(
     Ok(Json(body).into_response())
 }
 
+fn describe_delete(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("deleteChatCompletion", "Forgets the answer of a run")
+        .described("A run that has not ended is cancelled. The session keeps its messages.")
+        .answers::<DeletedObject<'_>>(200, "It is deleted.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::REPLICA_UNREACHABLE,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+}
+
 /// Refuses to delete a run that another replica runs, because it would go on.
 pub(super) async fn refuse_elsewhere(
     state: &AppState,
@@ -223,7 +322,7 @@ pub(super) async fn refuse_elsewhere(
     id: &RunId,
 ) -> Result<(), ApiError> {
     match state.runs.replica_of(owner, id).await? {
-        Some(other) if !other.ended => Err(ApiError::replica_unreachable()),
+        Some(other) if !other.ended => Err(codes::REPLICA_UNREACHABLE.into()),
         Some(_) | None => Ok(()),
     }
 }
@@ -280,5 +379,5 @@ fn run_id(text: &str) -> Result<RunId, ApiError> {
 }
 
 fn not_found() -> ApiError {
-    ApiError::not_found("no answer has this id")
+    codes::NOT_FOUND.with("no answer has this id")
 }

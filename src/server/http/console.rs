@@ -14,9 +14,14 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::AppState;
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::extract::Path;
 use super::headers::{if_none_match_holds, origin};
+use super::openapi::headers::HeaderKind;
+use super::openapi::operation::Operation;
+use super::routes::{ApiEndpoint, Group};
+use agent::metrics::RouteLabel;
+use serde_json::json;
 
 /// The path of the page.
 const ROOT: &str = "/";
@@ -33,6 +38,23 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
 /// Abilities of a browser that the page does not use.
 const PERMISSIONS: &str =
     "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
+
+/// The routes of the console.
+pub(super) fn group() -> Group {
+    Group {
+        tag: "Operations",
+        label: RouteLabel::Operations,
+        prefix: ROOT,
+        is_probed: true,
+        // Without the console the path has an answer for probes only.
+        head_probes: &[ROOT],
+        endpoints: vec![
+            ApiEndpoint::get(ROOT, page, describe_page),
+            ApiEndpoint::get("/ui/{*file}", file, describe_file),
+        ],
+        ..Group::default()
+    }
+}
 
 /// The headers of every file.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -60,7 +82,7 @@ pub(super) fn is_asked(state: &AppState, request: &Request) -> bool {
 }
 
 /// `GET /`: the page for clients that accept HTML, and one line of text for others.
-pub(super) async fn page(
+async fn page(
     State(state): State<AppState>,
     headers: HeaderMap,
     uri: Uri,
@@ -73,6 +95,15 @@ pub(super) async fn page(
         .headers_mut()
         .insert(VARY, HeaderValue::from_static("accept"));
     Ok(response)
+}
+
+fn describe_page(operation: Operation<'_>) -> Operation<'_> {
+    describe_content(operation.named("getConsole", "The console, a web page"))
+        .described(
+            "Clients whose `accept` names `text/html` get the page. Others get one line of text with the addresses of the \
+             console and of the API. No key is needed; the line has the version for requests with a key, or without keys for \
+             all.",
+        )
 }
 
 /// One line with the addresses, for people with curl. It has the version for those who may ask for it at `/readyz`.
@@ -93,12 +124,18 @@ fn text(state: &AppState, headers: &HeaderMap, uri: &Uri) -> Response {
 }
 
 /// `GET /ui/{file}`: a file of the page.
-pub(super) async fn file(
+async fn file(
     State(state): State<AppState>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     answer(&state, &name, &headers)
+}
+
+fn describe_file(operation: Operation<'_>) -> Operation<'_> {
+    describe_content(operation.named("getConsoleFile", "A file of the console"))
+        .path("file", "The path of the file below `/ui/`.")
+        .described("No key is needed.")
 }
 
 /// A file, or that the client has it. Names are compared with those of the files, and open nothing.
@@ -136,4 +173,27 @@ fn accepts_html(headers: &HeaderMap) -> bool {
 
 fn hexadecimal(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the page and its files have in common.
+fn describe_content(operation: Operation<'_>) -> Operation<'_> {
+    let validator = [(
+        "etag",
+        HeaderKind::OptionalText,
+        "Stands for the content of the page or file.",
+    )];
+    let sniffing = [("x-content-type-options", HeaderKind::Text, "`nosniff`.")];
+    operation
+        .header(
+            "if-none-match",
+            json!({"type": "string"}),
+            "The `etag` of the content that the client has.",
+        )
+        .answers_as(200, "*/*", json!({}), "The content.")
+        .answers_nothing(304, "The client has the content.")
+        .with_headers(200, &validator)
+        .with_headers(200, &sniffing)
+        .with_headers(304, &validator)
+        .with_headers(304, &sniffing)
+        .fails(&[codes::NOT_FOUND])
 }

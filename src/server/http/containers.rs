@@ -2,19 +2,48 @@
 //!
 //! A container's id is that of a run whose session the interpreter belongs to.
 
+use agent::metrics::RouteLabel;
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Method};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::extract::{DEFAULT_LIMIT, MAX_LIMIT, Path, Query, page_limit};
+use super::openapi::operation::Operation;
+use super::routes::{ApiEndpoint, Group};
 use super::{AppState, files};
+use crate::dialects::answer::Dialect;
 use agent::session::files::{FileError, FileFilter, FileOrder, StoredFile};
 use protocol::ids::{FileId, Owner, RunId, SessionId};
 use protocol::openai::request::RequestError;
+
+const FILE: &str = "The id of the file.";
+
+/// The routes of containers.
+pub(super) fn group() -> Group {
+    const FILES: &str = "/v1/containers/{id}/files";
+    const OF_FILE: &str = "/v1/containers/{id}/files/{file_id}";
+    const CONTENT: &str = "/v1/containers/{id}/files/{file_id}/content";
+    Group {
+        tag: "Containers",
+        label: RouteLabel::Responses,
+        prefix: "/v1/containers",
+        is_probed: true,
+        dialect: Some(Dialect::Responses),
+        id: "The id of the container, such as `cntr_…`.",
+        endpoints: vec![
+            ApiEndpoint::get("/v1/containers/{id}", show, describe_show),
+            ApiEndpoint::get(FILES, list, describe_list),
+            ApiEndpoint::get(OF_FILE, file, describe_file),
+            ApiEndpoint::get(CONTENT, content, describe_content),
+        ],
+        ..Group::default()
+    }
+}
 
 /// The query of a list of a container's files.
 #[derive(Debug, Deserialize)]
@@ -70,7 +99,7 @@ pub(super) struct ContainerFileList {
 }
 
 /// `GET /v1/containers/{id}`
-pub(super) async fn show(
+async fn show(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -89,8 +118,15 @@ pub(super) async fn show(
     Ok(Json(container).into_response())
 }
 
+fn describe_show(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("getContainer", "The interpreter of a session")
+        .answers::<Container>(200, "The container.")
+        .fails(&[codes::NOT_FOUND, codes::SESSION_STORE_UNAVAILABLE])
+}
+
 /// `GET /v1/containers/{id}/files`
-pub(super) async fn list(
+async fn list(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -126,8 +162,35 @@ pub(super) async fn list(
     Ok(Json(list).into_response())
 }
 
+fn describe_list(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("listContainerFiles", "The files of a session's interpreter")
+        .query(
+            "limit",
+            json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
+            "Most files.",
+        )
+        .query(
+            "order",
+            json!({"type": "string", "enum": ["asc", "desc"], "default": "desc"}),
+            "The order of the files.",
+        )
+        .query(
+            "after",
+            json!({"type": "string"}),
+            "The id of the last file that the client has.",
+        )
+        .answers::<ContainerFileList>(200, "The files.")
+        .fails(&[
+            codes::INVALID,
+            codes::NOT_FOUND,
+            codes::SESSION_STORE_UNAVAILABLE,
+            codes::FILE_STORE_UNAVAILABLE,
+        ])
+}
+
 /// `GET /v1/containers/{id}/files/{file_id}`
-pub(super) async fn file(
+async fn file(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path((id, file)): Path<(String, String)>,
@@ -136,8 +199,20 @@ pub(super) async fn file(
     Ok(Json(container_file(&id, stored)).into_response())
 }
 
+fn describe_file(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("getContainerFile", "A file of a session's interpreter")
+        .path("file_id", FILE)
+        .answers::<ContainerFile>(200, "The file.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::SESSION_STORE_UNAVAILABLE,
+            codes::FILE_STORE_UNAVAILABLE,
+        ])
+}
+
 /// `GET /v1/containers/{id}/files/{file_id}/content`
-pub(super) async fn content(
+async fn content(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path((id, file)): Path<(String, String)>,
@@ -146,6 +221,13 @@ pub(super) async fn content(
 ) -> Result<Response, ApiError> {
     found(&state, &owner, &id, &file).await?;
     files::content(State(state), Extension(owner), Path(file), method, headers).await
+}
+
+fn describe_content(operation: Operation<'_>) -> Operation<'_> {
+    files::describe_content(operation)
+        .named("getContainerFileContent", "The content of a file")
+        .path("file_id", FILE)
+        .fails(&[codes::SESSION_STORE_UNAVAILABLE])
 }
 
 /// A file of a container's session.
@@ -189,5 +271,5 @@ fn file_id(text: &str) -> Result<FileId, ApiError> {
 }
 
 fn not_found() -> ApiError {
-    ApiError::not_found("no container has this id")
+    codes::NOT_FOUND.with("no container has this id")
 }

@@ -7,20 +7,21 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, ORIGIN};
+use http::header::{ALLOW, CONTENT_LENGTH, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::Body as _;
 
 pub(super) use self::record::{BodyEnd, RequestRecord};
 pub(super) use self::refused::RefusalLog;
 use super::auth::is_cross_origin;
-use super::error::{ApiError, Cause};
-use super::probe::is_probe;
+use super::error::{ApiError, Cause, codes};
+use super::routes::RouteFacts;
 use super::served::Served;
 use super::{AppState, body, console, reads};
+use crate::dialects::end::Failure;
 use agent::metrics::{ModelUse, RefusedLabel, RouteLabel};
 use agent::runs::panic_text;
 use protocol::ids::{Owner, RequestId};
@@ -31,8 +32,6 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 /// The header with the name of the replica.
 pub(super) const REPLICA: HeaderName = HeaderName::from_static("x-loopwright-replica");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
-/// Health checks, which need no key and no allowed host. Without these they tell the status only.
-const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The methods that are accepted. TRACE is refused because the upstream's response to it would show the operator's key.
 const METHODS: [Method; 7] = [
@@ -56,10 +55,11 @@ pub(super) async fn guard(
     let began = Instant::now();
     let request_id = request_id(request.headers());
     let method = request.method().clone();
-    let mut record = RequestRecord::new(&request, route(&request), request_id.clone(), began);
-    let response = match check_request(&state, &request) {
+    let route = state.routes.of(&request);
+    let mut record = RequestRecord::new(&request, route.label, request_id.clone(), began);
+    let response = match check_request(&state, &request, route) {
         _ if !METHODS.contains(&method) => {
-            ([(ALLOW, ALLOWED)], ApiError::method_not_allowed()).into_response()
+            ([(ALLOW, ALLOWED)], codes::METHOD_NOT_ALLOWED.error()).into_response()
         }
         Ok(None) => Response::default(),
         Ok(Some((owner, permit))) => {
@@ -80,7 +80,19 @@ pub(super) async fn guard(
         }
         Err(error) => error.into_response(),
     };
+    let response = in_dialect(response, route);
     finish(&state, response, &request_id, record)
+}
+
+/// An error in the form of its route's dialect.
+fn in_dialect(mut response: Response, route: RouteFacts) -> Response {
+    let failure = response.extensions_mut().remove::<Failure>();
+    let own = failure.and_then(|failure| route.dialect?.error_body(&failure));
+    if let Some(own) = own {
+        response.headers_mut().remove(CONTENT_LENGTH);
+        *response.body_mut() = own.into();
+    }
+    response
 }
 
 #[expect(
@@ -95,7 +107,7 @@ pub(super) fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
 /// Logs a panic and returns the error for the client.
 pub(super) fn panic_error(panic: &(dyn Any + Send)) -> ApiError {
     tracing::error!(panic = panic_text(panic), "a request panicked");
-    ApiError::internal()
+    codes::INTERNAL.error()
 }
 
 /// The permit of an owner's request, for as long as its response is written. `None` where requests are not counted: there is
@@ -112,16 +124,18 @@ pub(super) struct AnsweringReplica(pub(super) HeaderValue);
 fn check_request(
     state: &AppState,
     request: &Request,
+    route: RouteFacts,
 ) -> Result<Option<(Owner, Option<RequestPermit>)>, ApiError> {
     let most = state.settings.max_header_bytes;
     if head_bytes(request) > most {
-        return Err(ApiError::head_too_large(most));
+        return Err(codes::HEAD_TOO_LARGE.with(format!("the request's path and headers are larger than {most} bytes; send fewer or shorter headers")));
     }
-    if HEALTH_PATHS.contains(&request.uri().path()) {
+    if route.is_open {
         return Ok(Some((Owner::everybody(), None)));
     }
     let is_console = console::is_asked(state, request);
-    let is_probe = !is_console && is_probe(request.method(), request.uri().path());
+    let probes = &state.routes.probes;
+    let is_probe = !is_console && probes.contain(request.method(), request.uri().path());
     let access = state.access.get();
     let has_keys = access.authenticator.has_keys();
     if is_probe && has_keys {
@@ -141,7 +155,7 @@ fn check_request(
         return Ok(Some((owner, Some(RequestPermit(None)))));
     }
     let permit = state.requests.try_acquire(&owner);
-    let permit = permit.ok_or_else(ApiError::too_many_requests)?;
+    let permit = permit.ok_or_else(|| codes::RATE_LIMIT_EXCEEDED.error().before_body())?;
     Ok(Some((owner, Some(RequestPermit(Some(Arc::new(permit)))))))
 }
 
@@ -150,7 +164,7 @@ fn refuse_page(state: &AppState, request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     let is_simple = request.method() == Method::POST && !body::is_json(headers);
     match is_simple && is_foreign_page(state, headers) {
-        true => Err(ApiError::origin_not_allowed()),
+        true => Err(codes::ORIGIN_NOT_ALLOWED.into()),
         false => Ok(()),
     }
 }
@@ -222,35 +236,6 @@ pub(super) fn request_id(headers: &HeaderMap) -> RequestId {
         .filter_map(|name| headers.get(name)?.to_str().ok())
         .find_map(|text| RequestId::parse(text).ok())
         .unwrap_or_else(RequestId::fresh)
-}
-
-/// The route label for the metrics, one of a fixed set.
-fn route(request: &Request) -> RouteLabel {
-    let matched = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map(MatchedPath::as_str);
-    match matched {
-        Some("/v1/chat/completions") => RouteLabel::ChatLoop,
-        Some("/v1/models/{*id}") if !matches!(*request.method(), Method::GET | Method::HEAD) => {
-            RouteLabel::Forwarded
-        }
-        Some(path)
-            if path.starts_with("/v1/responses")
-                || path.starts_with("/v1/containers")
-                || path.starts_with("/v1/conversations") =>
-        {
-            RouteLabel::Responses
-        }
-        Some("/v1/models" | "/v1/models/{*id}") => RouteLabel::Models,
-        Some("/healthz" | "/readyz" | "/metrics" | "/" | "/ui/{*file}") => RouteLabel::Operations,
-        Some(path) if path.starts_with("/v1/sessions") => RouteLabel::Sessions,
-        Some(path) if path.starts_with("/v1/files") => RouteLabel::Files,
-        Some("/mcp") => RouteLabel::Agent,
-        Some(path) if path.starts_with("/v1/agent") => RouteLabel::Agent,
-        Some("/v1/{*path}") => RouteLabel::Forwarded,
-        Some(_) | None => RouteLabel::Other,
-    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::error::{ApiError, ErrorParts};
-use crate::dialects::answer::{Answer, AnswerEncoder, AnswerForm};
+use super::error::{ApiError, ErrorParts, codes};
+use crate::dialects::answer::{AnswerEncoder, AnswerForm};
+use crate::dialects::end::Answer;
 use agent::AgentError;
 use agent::event::AgentEvent;
 use agent::metrics::Metrics;
@@ -43,7 +44,7 @@ pub(super) fn encode(form: &AnswerForm, run: &RunId, context: AnswerContext) -> 
             match encoder.encode(event, out) {
                 Some(answer) => Some(answered(answer)),
                 // Only a call outside of a turn ends so: its record never came.
-                None => ends.then(|| failed(&encoder, ApiError::call_cancelled(), None)),
+                None => ends.then(|| failed(&encoder, codes::CALL_CANCELLED.error(), None)),
             }
         }
         RunReport::Failed(error) => {
@@ -58,7 +59,7 @@ pub(super) fn encode(form: &AnswerForm, run: &RunId, context: AnswerContext) -> 
         }
         RunReport::Panicked { side_effects } => {
             let do_not_retry = side_effects && !context.has_key;
-            let error = ApiError::internal();
+            let error = codes::INTERNAL.error();
             Some(fail(&mut encoder, error, do_not_retry, None, out))
         }
     })

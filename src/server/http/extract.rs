@@ -7,7 +7,7 @@ use http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use protocol::openai::request::{RequestError, one_of};
 
 /// Default number of entries of a page.
@@ -145,9 +145,10 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match axum::extract::Path::from_request_parts(parts, state).await {
             Ok(axum::extract::Path(found)) => Ok(Self(found)),
-            Err(_undecodable) => Err(ApiError::not_found(
-                "this path cannot be decoded; percent-encode it as UTF-8",
-            )),
+            Err(_undecodable) => {
+                Err(codes::NOT_FOUND
+                    .with("this path cannot be decoded; percent-encode it as UTF-8"))
+            }
         }
     }
 }

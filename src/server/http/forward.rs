@@ -1,5 +1,6 @@
 //! Pass-through: requests and responses are forwarded unchanged, except for hop-by-hop headers and mapped model names.
 
+mod any;
 mod model;
 mod routed;
 mod rules;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
-use axum::extract::{Extension, Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::extract::Request;
+use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, Stream};
@@ -21,13 +22,14 @@ use http::{HeaderMap, Method};
 use http_body::Frame;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+pub(super) use self::any::{describe_forwarding, forward, groups};
 pub(super) use self::routed::StartOfBody;
 use self::routed::{BodyToSend, RoutedBody};
 pub(super) use self::rules::ForwardRules;
 use super::AppState;
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::headers::{SESSION_ID, forwarded_headers, mark_upstream_error};
-use super::path::{self, PathClass};
+use super::path;
 use super::served::Served;
 use crate::dialects::chat::decode::with_model_name;
 use agent::admit::PassThrough;
@@ -58,39 +60,6 @@ struct ForwardHead {
     turn: TurnRecord,
 }
 
-/// Forwards a request to any endpoint that loopwright does not implement.
-pub(super) async fn forward(
-    State(state): State<AppState>,
-    Extension(owner): Extension<Owner>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let path = request.uri().path();
-    let refused = match path::classify(path) {
-        PathClass::Forward => {
-            let allowed = state
-                .access
-                .get()
-                .forward_rules
-                .check(&owner, &path::below_root(path));
-            match allowed {
-                Ok(()) => return forward_routed(&state, &owner, request).await,
-                Err(reason) => ApiError::not_found(reason),
-            }
-        }
-        PathClass::Reserved => {
-            ApiError::not_found("this endpoint is not available in this version of loopwright")
-        }
-        PathClass::Ambiguous => ApiError::not_found(
-            "this path has more than one reading; send it without empty or dot segments, a trailing slash, encoded slashes or invalid percent-encoding",
-        ),
-    };
-    let mut answer = refused.into_response();
-    answer
-        .extensions_mut()
-        .insert(agent::metrics::RouteLabel::Other);
-    Ok(answer)
-}
-
 /// Forwards a request to the upstreams that serve its model, or to the first one if it names none.
 async fn forward_routed(
     state: &AppState,
@@ -99,7 +68,7 @@ async fn forward_routed(
 ) -> Result<Response, ApiError> {
     let (head, request_body) = request.into_parts();
     if state.draining.is_cancelled() {
-        return Err(ApiError::shutting_down());
+        return Err(codes::SHUTTING_DOWN.into());
     }
     let body = RoutedBody::read(state, owner, &head.headers, request_body).await?;
     let named = body.model().map(ToOwned::to_owned);

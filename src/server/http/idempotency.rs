@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::answer::{set_completion_id, whole};
 use super::cluster::{self, LinesFrom};
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::running::accepted;
 use super::stream::{event_stream, followed};
 use super::{AppState, reads};
@@ -96,7 +96,7 @@ pub(super) async fn attach(
     for _ in 0..MAX_CLAIMS {
         let held = match state.runs.claim(owner, key, run).await? {
             KeyClaim::New => return Ok(Attached::Start(None)),
-            KeyClaim::Reused => return Err(ApiError::idempotency_key_reused()),
+            KeyClaim::Reused => return Err(codes::IDEMPOTENCY_KEY_REUSED.into()),
             KeyClaim::Held { run } => run,
         };
         let session = match state.runs.look_up(owner, &held).await? {
@@ -132,7 +132,7 @@ pub(super) async fn attach(
                     return Ok(Attached::Answer(of_run(response, &held, request)));
                 }
                 RunRecordState::Interrupted if !request.restarts => {
-                    return Err(ApiError::call_interrupted());
+                    return Err(codes::CALL_INTERRUPTED.into());
                 }
                 RunRecordState::Interrupted => Some(record.session_id),
                 RunRecordState::Waiting => {
@@ -155,7 +155,7 @@ pub(super) async fn attach(
         }
     }
     // The run has ended, and its answer is not kept any more.
-    Err(ApiError::answer_expired())
+    Err(codes::ANSWER_EXPIRED.into())
 }
 
 /// Waits until a run that another process runs has ended, or that process has.
@@ -205,7 +205,7 @@ async fn as_stream(form: &AnswerForm, answer: &RunAnswer) -> Response {
         Ok(body) => body,
         Err(error) => {
             tracing::error!(%error, "an image of an answer cannot be read");
-            return ApiError::internal().into_response();
+            return codes::INTERNAL.into_response();
         }
     };
     let mut response = Response::new(form.replay(&body).into());

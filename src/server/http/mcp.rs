@@ -19,7 +19,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use self::server::CallerTools;
 use super::edge::is_foreign_page;
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::{AppState, body};
 use protocol::ids::{Owner, RequestId};
 use tools::mcp::CLIENT_HEADER;
@@ -34,11 +34,11 @@ pub(super) async fn answer(
 ) -> Result<Response, ApiError> {
     let (mut head, request_body) = request.into_parts();
     if is_foreign_page(&state, &head.headers) {
-        return Err(ApiError::page_not_allowed());
+        return Err(codes::PAGE_NOT_ALLOWED.into());
     }
     body::require_json(&head.headers)?;
     if state.draining.is_cancelled() {
-        return Err(ApiError::shutting_down());
+        return Err(codes::SHUTTING_DOWN.into());
     }
     let held = body::read(&state, &owner, request_body, &head.headers).await?;
     // The transport parses the whole message.

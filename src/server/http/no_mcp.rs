@@ -1,10 +1,10 @@
 //! Stands for the MCP server in a program that is built without the feature `mcp`: there is none.
 
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 
 /// Refuses every message.
 pub(super) async fn answer() -> ApiError {
-    ApiError::not_found(
+    codes::NOT_FOUND.with(
         "this program was built without the feature `mcp`; call tools with POST /v1/agent/tools/{name}/call",
     )
 }

@@ -1,17 +1,9 @@
 //! The description of the API: an OpenAPI 3.1 document of the routes, with the schemas of the types that they read and
 //! write.
 
-pub(super) mod chat;
-pub(super) mod containers;
-pub(super) mod conversations;
-mod errors;
-pub(super) mod files;
-mod headers;
-mod operation;
-pub(super) mod responses;
-pub(super) mod runs;
-pub(super) mod server;
-pub(super) mod sessions;
+pub(super) mod cases;
+pub(super) mod headers;
+pub(super) mod operation;
 mod webhook;
 
 use std::collections::BTreeSet;
@@ -20,10 +12,10 @@ use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::routes::DescribedRoute;
+use super::routes::Group;
 use protocol::openai::error::ErrorBody;
 
-pub(super) use self::operation::Operation;
+use self::operation::Operation;
 
 /// What the document says of the whole API.
 const ABOUT: &str = "An OpenAI-compatible API that finishes the tool loop. Every error has OpenAI's envelope. \
@@ -90,18 +82,15 @@ impl Schemas {
 
 /// The document of what is served.
 pub fn document() -> Value {
-    let (_, described) = super::routes().into_parts();
     let mut schemas = Schemas::new();
     schemas.answer::<ErrorBody<'_>>();
     let mut paths = Map::new();
     let mut tags = BTreeSet::new();
-    for route in &described {
-        let (tag, operation) = operation_of(route, &mut schemas);
-        tags.insert(tag);
-        let path = paths
-            .entry(documented_path(route.path))
-            .or_insert_with(|| json!({}));
-        path[route.method.as_str().to_ascii_lowercase()] = operation;
+    for group in &super::groups() {
+        for (path, method, operation) in operations_of(group, &mut schemas) {
+            tags.insert(group.tag);
+            paths.entry(path).or_insert_with(|| json!({}))[method] = operation;
+        }
     }
     let webhooks = webhook::calls(&mut schemas);
     let tags: Vec<Value> = tags.into_iter().map(|tag| json!({"name": tag})).collect();
@@ -116,7 +105,7 @@ pub fn document() -> Value {
         "components": {
             "schemas": schemas.definitions(),
             "responses": schemas.responses,
-            "parameters": operation::shared_parameters(),
+            "parameters": headers::shared_parameters(),
             "headers": headers::shared_headers(),
             "securitySchemes": {"apiKey": {
                 "type": "http", "scheme": "bearer", "description": "Needed if the server has API keys.",
@@ -125,14 +114,18 @@ pub fn document() -> Value {
     })
 }
 
-fn operation_of(route: &DescribedRoute, schemas: &mut Schemas) -> (&'static str, Value) {
-    let described = (route.describe)(Operation::new(schemas, route));
-    described.finish()
-}
-
-/// The path in the form of the document, whose parameters have no wildcards.
-fn documented_path(path: &str) -> String {
-    path.replace("{*", "{")
+/// The operations of a group, with their paths and methods in the form of the document: paths have no wildcards.
+fn operations_of(group: &Group, schemas: &mut Schemas) -> Vec<(String, String, Value)> {
+    let described = group.described().map(|(route, method)| {
+        let key = method.as_str().to_ascii_lowercase();
+        let path = route.path.replace("{*", "{");
+        let mut operation = Operation::new(schemas, group.tag, method);
+        if !group.id.is_empty() && path.contains("{id}") {
+            operation = operation.path("id", group.id);
+        }
+        (path, key, (route.describe)(operation).finish())
+    });
+    described.collect()
 }
 
 #[cfg(test)]

@@ -14,10 +14,15 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::AppState;
-use super::error::ApiError;
-use agent::metrics;
+use super::error::{ApiError, codes};
+use super::openapi::headers::HeaderKind;
+use super::openapi::operation::Operation;
+use super::routes::{ApiEndpoint, Group};
+use agent::metrics::{self, RouteLabel};
 use protocol::ids::Owner;
-use tools::source::Source;
+use schemars::JsonSchema;
+use std::collections::BTreeMap;
+use tools::source::{Health, Source};
 use upstream::look::{Sight, UpstreamState, look};
 
 /// Longest wait for the session store and the storage of files. After it the server is not ready.
@@ -29,20 +34,38 @@ const PROBE_MAX_AGE: Duration = Duration::from_secs(1);
 /// The member of an upstream that only operators get.
 const URL: &str = "url";
 
+/// The routes for operators.
+pub(super) fn group() -> Group {
+    Group {
+        tag: "Operations",
+        label: RouteLabel::Operations,
+        endpoints: vec![
+            // Without a key and an allowed host they tell the status only.
+            ApiEndpoint::get("/healthz", healthz, describe_healthz).open(),
+            ApiEndpoint::get("/readyz", readyz, describe_readyz).open(),
+            ApiEndpoint::get("/metrics", metrics, describe_metrics),
+        ],
+        ..Group::default()
+    }
+}
+
 /// `GET /healthz`: always 200.
-pub(super) async fn healthz() -> Response {
+async fn healthz() -> Response {
     Json(json!({"status": "ok"})).into_response()
+}
+
+fn describe_healthz(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("getHealth", "Whether the server is alive")
+        .public()
+        .answers::<Liveness>(200, "It is.")
 }
 
 /// `GET /readyz`: 200 if an upstream, the session store and the storage of files are reachable and the server is not
 /// shutting down, else 503.
 ///
 /// Anybody gets the status; the rest of the body is for those who may send requests.
-pub(super) async fn readyz(
-    State(state): State<AppState>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Response {
+async fn readyz(State(state): State<AppState>, headers: HeaderMap, uri: Uri) -> Response {
     let Reachable {
         upstream,
         upstreams,
@@ -93,6 +116,18 @@ pub(super) async fn readyz(
         true => body.into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], body).into_response(),
     }
+}
+
+fn describe_readyz(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("getReadiness",
+            "Whether a model server and the session store are reachable",
+        )
+        .described("A request with a key, or without keys one with an allowed host, also gets the details.")
+        .public()
+        .answers::<ReadinessAnswer>(200, "They are.")
+        .answers::<ReadinessAnswer>(503, "They are not, or the server is shutting down.")
+        .with_headers(503, &[("retry-after", HeaderKind::Number, "Seconds to wait.")])
 }
 
 /// The result of a probe.
@@ -164,14 +199,29 @@ fn details(sight: &Sight) -> (String, Value) {
 }
 
 /// `GET /metrics`: the metrics in the Prometheus text format, for operators.
-pub(super) async fn metrics(
+async fn metrics(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
 ) -> Result<Response, ApiError> {
     match state.access.get().authenticator.is_operator(&owner) {
         true => Ok(metrics_page(State(state)).await),
-        false => Err(ApiError::not_operator()),
+        false => Err(codes::OPERATOR_REQUIRED.into()),
     }
+}
+
+fn describe_metrics(operation: Operation<'_>) -> Operation<'_> {
+    let media = metrics::CONTENT_TYPE;
+    let media = media.split(';').next().unwrap_or(media);
+    operation
+        .named("getMetrics",
+            "The metrics in the text format of Prometheus",
+        )
+        .described(
+            "With API keys they are for those with `operator = true`, or for all while none has that mark. `metrics_listen` \
+             serves them on an address of their own, without a key.",
+        )
+        .answers_as(200, media, json!({"type": "string"}), "The metrics.")
+        .fails(&[codes::OPERATOR_REQUIRED])
 }
 
 /// The metrics, for whoever asks.
@@ -184,4 +234,74 @@ pub(super) async fn metrics_page(State(state): State<AppState>) -> Response {
         state.metrics.encode(),
     )
         .into_response()
+}
+
+/// Whether the server can work.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Liveness {
+    #[schemars(extend("const" = "ok"))]
+    status: String,
+}
+
+/// Whether the server can work. A caller without a key gets the status only, and so does one of a host that is not allowed.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename = "Readiness")]
+#[expect(dead_code, reason = "only its schema is used")]
+struct ReadinessAnswer {
+    #[schemars(extend("enum" = ["ok", "unavailable", "shutting_down"]))]
+    status: String,
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// The commit that the program was built from, if the build was given it.
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
+    #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
+    upstream: Option<String>,
+    /// The model servers, by name.
+    #[schemars(
+        with = "BTreeMap<String, UpstreamFacts>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    upstreams: Option<BTreeMap<String, UpstreamFacts>>,
+    #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
+    session_store: Option<String>,
+    /// Where the contents of files are kept.
+    #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
+    file_store: Option<String>,
+    /// The isolation of the code, and how many interpreters there are; absent if code execution is switched off.
+    #[schemars(with = "Map<String, Value>", skip_serializing_if = "Option::is_none")]
+    code_execution: Option<Map<String, Value>>,
+    /// The MCP servers that the caller may use, by name; absent if there are none.
+    #[schemars(
+        with = "BTreeMap<String, McpReadiness>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    mcp_servers: Option<BTreeMap<String, McpReadiness>>,
+}
+
+/// What is known of a model server.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct UpstreamFacts {
+    /// What it is, from the settings, by its host or by what it answered; absent if that is not known.
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    /// Whether it lists its models, and if not, why.
+    state: UpstreamState,
+    /// Its base URL; only for those who may read `/metrics`.
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+}
+
+/// Whether calls of an MCP server's tools can run.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct McpReadiness {
+    state: Health,
+    /// How many tools it has.
+    tools: usize,
+    /// Why calls cannot run; absent if they can.
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }

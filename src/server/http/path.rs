@@ -3,19 +3,9 @@
 //! Upstream servers and proxies disagree about dot segments, doubled slashes and encoded separators. A path that one of
 //! them could read as another path is not forwarded, so that they see the path that is checked here.
 
-/// Paths of loopwright's own API, including those of later versions. These and all paths below them are not forwarded.
-const RESERVED: [&str; 9] = [
-    "/v1/agent",
-    "/v1/chat/completions",
-    "/v1/containers",
-    "/v1/conversations",
-    "/v1/files",
-    "/v1/models",
-    "/v1/permissions",
-    "/v1/responses",
-    "/v1/sessions",
-];
-/// The prefix of all of them.
+use super::routes::RouteTable;
+
+/// The prefix of all paths of the API.
 const ROOT: &str = "/v1/";
 /// The exception below a reserved path, for `DELETE /v1/models/{id}`.
 const MODELS: &str = "/v1/models/";
@@ -32,17 +22,13 @@ pub(super) enum PathClass {
 }
 
 /// Classifies a raw path, given without its query.
-pub(super) fn classify(raw: &str) -> PathClass {
+pub(super) fn classify(raw: &str, routes: &RouteTable) -> PathClass {
     let Some(decoded) = decoded(raw) else {
         return PathClass::Ambiguous;
     };
-    let below = |prefix: &str| {
-        let rest = decoded.strip_prefix(prefix);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     // Compared in the raw form: an encoded spelling would bypass the routes for GET and HEAD.
     let models = raw.starts_with(MODELS);
-    match !models && RESERVED.into_iter().any(below) {
+    match !models && routes.is_reserved(&decoded) {
         true => PathClass::Reserved,
         false => PathClass::Forward,
     }
@@ -188,9 +174,10 @@ mod tests {
 
     #[test]
     fn only_unambiguous_paths_outside_the_own_api_are_forwarded() {
+        let routes = RouteTable::new(&crate::http::groups());
         for (expected, paths) in TABLE {
             for path in paths {
-                assert_eq!(classify(path), expected, "{path}");
+                assert_eq!(classify(path, &routes), expected, "{path}");
             }
         }
     }

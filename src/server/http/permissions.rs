@@ -6,12 +6,28 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
+use super::error::{ApiError, codes};
+use super::openapi::operation::Operation;
+use super::routes::{ApiEndpoint, Group};
 use super::{AppState, body};
-use policy::rules::{CallCounts, Permissions, RuledCall};
+use policy::rules::{CallCounts, Permissions, RuleDecision, RuledCall};
 use protocol::ids::{Owner, shown};
 use protocol::openai::request::{RequestError, body_member, body_object, refuse_unknown};
 use tools::repair::Repaired;
+
+/// The route of permissions.
+pub(super) fn group() -> Group {
+    Group {
+        tag: "Tools",
+        prefix: "/v1/permissions",
+        endpoints: vec![ApiEndpoint::post(
+            "/v1/permissions/explain",
+            explain,
+            describe_explain,
+        )],
+        ..Group::default()
+    }
+}
 
 /// The body of `POST /v1/permissions/explain`.
 #[derive(Debug, JsonSchema)]
@@ -32,7 +48,7 @@ pub(super) fn of_owner(state: &AppState, owner: &Owner) -> Permissions {
 }
 
 /// Explains the decision about the first call of a turn.
-pub(super) async fn explain(
+async fn explain(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     request: Request,
@@ -74,4 +90,15 @@ pub(super) async fn explain(
     };
     let decision = permissions.decide(&call, &mut CallCounts::default());
     Ok(Json(decision).into_response())
+}
+
+fn describe_explain(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("explainPermission", "Which rule decides about a call")
+        .described(
+            "The decision about the first call of a turn whose request has no rules of its own. No call is made.",
+        )
+        .reads::<ExplainRequest>(true)
+        .answers::<RuleDecision>(200, "The decision, and what each level says.")
+        .fails(&[codes::NOT_FOUND])
 }

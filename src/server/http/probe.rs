@@ -2,42 +2,40 @@
 
 use http::Method;
 
-/// What is probed, and all paths below it.
-const PROBED: [&str; 6] = [
-    "/v1/ai-sdk/chat",
-    "/v1/chat/completions",
-    "/v1/containers",
-    "/v1/conversations",
-    "/v1/messages",
-    "/v1/responses",
-];
-/// Paths without a GET, and thus without another answer to HEAD. Those of later versions are among them.
-const WITHOUT_GET: [&str; 11] = [
-    "/",
-    "/v1/ai-sdk/chat",
-    "/v1/ai-sdk/chat/{id}/stream",
-    "/v1/chat/completions",
-    "/v1/chat/completions/{id}/cancel",
-    "/v1/conversations",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
-    "/v1/responses",
-    "/v1/responses/input_tokens",
-    "/v1/responses/{id}/cancel",
-];
+/// What is asked by probes.
+#[derive(Debug, Default)]
+pub(super) struct Probes {
+    /// Paths of which, and below which, `OPTIONS` is a probe.
+    prefixes: Vec<&'static str>,
+    /// Paths of which `HEAD` is a probe.
+    of_head: Vec<&'static str>,
+}
 
-/// Whether a request only asks whether there is a server.
-pub(super) fn is_probe(method: &Method, path: &str) -> bool {
-    match *method {
-        Method::HEAD => WITHOUT_GET.iter().any(|template| matches(template, path)),
-        Method::OPTIONS => path == "/" || PROBED.iter().any(|prefix| is_below(path, prefix)),
-        _ => false,
+impl Probes {
+    /// Adds the probes of a group of routes.
+    pub(super) fn add(
+        &mut self,
+        prefix: &'static str,
+        of_head: impl Iterator<Item = &'static str>,
+    ) {
+        self.prefixes.push(prefix);
+        self.of_head.extend(of_head);
+    }
+
+    /// Whether a request only asks whether there is a server.
+    pub(super) fn contain(&self, method: &Method, path: &str) -> bool {
+        match *method {
+            Method::HEAD => self.of_head.iter().any(|template| matches(template, path)),
+            Method::OPTIONS => self.prefixes.iter().any(|prefix| is_below(path, prefix)),
+            _ => false,
+        }
     }
 }
 
-fn is_below(path: &str, prefix: &str) -> bool {
+/// Whether a path is another one, or below it.
+pub(super) fn is_below(path: &str, prefix: &str) -> bool {
     let rest = path.strip_prefix(prefix);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    rest.is_some_and(|rest| rest.is_empty() || (prefix != "/" && rest.starts_with('/')))
 }
 
 fn matches(template: &str, path: &str) -> bool {
@@ -55,14 +53,18 @@ fn matches(template: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::routes::RouteTable;
     use super::*;
 
     #[test]
     fn a_probe_asks_for_nothing_that_can_be_read() {
+        let probes = RouteTable::new(&crate::http::groups()).probes;
         for (path, head, options) in [
             ("/", true, true),
             ("/v1/responses", true, true),
             ("/v1/responses/input_tokens", true, true),
+            ("/v1/responses/compact", true, true),
+            ("//", false, false),
             ("/v1/responses/resp_1/cancel", true, true),
             ("/v1/responses/resp_1", false, true),
             ("/v1/responses//cancel", false, true),
@@ -83,10 +85,14 @@ mod tests {
             ("/v1/embeddings", false, false),
             ("/metrics", false, false),
         ] {
-            assert_eq!(is_probe(&Method::HEAD, path), head, "HEAD {path}");
-            assert_eq!(is_probe(&Method::OPTIONS, path), options, "OPTIONS {path}");
+            assert_eq!(probes.contain(&Method::HEAD, path), head, "HEAD {path}");
+            assert_eq!(
+                probes.contain(&Method::OPTIONS, path),
+                options,
+                "OPTIONS {path}"
+            );
             for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
-                assert!(!is_probe(&method, path), "{method} {path}");
+                assert!(!probes.contain(&method, path), "{method} {path}");
             }
         }
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::AppState;
 use super::body::MEMORY_WAIT;
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use agent::runs::{RunAnswer, RunRecordState};
 use agent::session::StoredSession;
 use net::polling::{block_in_place_if, taking_apart};
@@ -132,7 +132,7 @@ pub(super) async fn shown_answer_within(
     let more = bytes.saturating_mul(ANSWER_FACTOR);
     let needed = memory.bytes().saturating_add(more);
     if !memory.grow_to(needed, MEMORY_WAIT).await {
-        return Err(ApiError::answers_overloaded());
+        return Err(codes::ANSWERS_OVERLOADED.into());
     }
     Ok(state.runs.answer(owner, run).await?)
 }
@@ -161,7 +161,7 @@ pub(super) async fn reserve(
     let mut memory = state.reads.empty(owner);
     match memory.grow_to(bytes, MEMORY_WAIT).await {
         true => Ok(memory),
-        false => Err(ApiError::answers_overloaded()),
+        false => Err(codes::ANSWERS_OVERLOADED.into()),
     }
 }
 

@@ -7,6 +7,12 @@ mod native;
 mod retry;
 mod stored;
 
+use crate::dialects::fields::head::PROGRESS_HEADER;
+use crate::dialects::responses::decode::ResponseRequest;
+use crate::dialects::responses::encode::ResponseEvent;
+use crate::dialects::responses::encode::ResponseObject;
+use agent::metrics::RouteLabel;
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,23 +25,59 @@ use http::{HeaderName, HeaderValue};
 use self::history::known_history;
 use self::native::NativeDecision;
 pub(super) use self::retry::RetriedRequests;
-pub(super) use self::stored::{cancel, delete, input_items, show};
 use super::body::HeldBody;
-use super::error::ApiError;
+use super::error::{ApiError, codes};
+use super::openapi::headers::{HeaderKind, OF_LOOP};
+use super::openapi::operation::Operation;
+use super::routes::{ApiEndpoint, Group};
 use super::turn::Delivery;
 use super::{AppState, body, caller, turn};
 use crate::dialects::answer::AnswerForm;
+use crate::dialects::answer::Dialect;
 use crate::dialects::responses::decode::{DecodedResponse, ResponseOptions, decode};
 use crate::dialects::responses::objects::InputTokenCount;
 use agent::admit::{Admitted, AdmittedTurn};
 use agent::turn::{Caller, TurnRequest};
 use protocol::ids::{Owner, RequestId, RunId};
 
+/// Operations on a response.
+const OF_ID: [&str; 4] = [
+    "getResponse",
+    "deleteResponse",
+    "cancelResponse",
+    "listResponseInputItems",
+];
+
+/// The routes of responses.
+pub(super) fn group() -> Group {
+    let mut endpoints = Vec::from(stored::endpoints());
+    endpoints.extend([
+        ApiEndpoint::post("/v1/responses", create, describe_create),
+        ApiEndpoint::post(
+            "/v1/responses/input_tokens",
+            input_tokens,
+            describe_input_tokens,
+        ),
+        ApiEndpoint::post("/v1/responses/compact", compact, describe_compact),
+        stored::input_endpoint(),
+    ]);
+    Group {
+        tag: "Responses",
+        label: RouteLabel::Responses,
+        prefix: "/v1/responses",
+        is_probed: true,
+        dialect: Some(Dialect::Responses),
+        id: "The id of the response, such as `resp_…`.",
+        endpoints,
+        ..Group::default()
+    }
+}
+
 /// Marks a number of tokens that was not counted by the model server.
 const ESTIMATED: HeaderName = HeaderName::from_static("x-loopwright-estimated");
 
 /// Answers a request of the Responses API.
-pub(super) async fn create(
+async fn create(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Extension(request_id): Extension<RequestId>,
@@ -46,7 +88,7 @@ pub(super) async fn create(
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     if state.draining.is_cancelled() {
-        return Err(ApiError::shutting_down());
+        return Err(codes::SHUTTING_DOWN.into());
     }
     let body = body::read_forwardable(state, &owner, request_body, &head.headers).await?;
     let answered = native::answered(state, &owner, request_id.clone(), &head, body);
@@ -68,8 +110,40 @@ pub(super) async fn create(
     turn::answer(state, turn, form, delivery).await
 }
 
+fn describe_create(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("createResponse", "Answers with items, running tools")
+        .described(
+            "OpenAI's Responses API over the same loop. Calls of server-side tools are items of hosted tools; a \
+             `function_call` is always the client's to run. A request that concerns nothing here goes as it came to a model \
+             server that speaks this API itself, and so does its answer.",
+        )
+        .header(
+            "idempotency-key",
+            json!({"type": "string", "pattern": "^[!-~]{1,255}$"}),
+            "A request that is sent again under the same key leads to the run of the first one.",
+        )
+        .header(
+            "x-session-id",
+            json!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}),
+            "The same as `session_id` of the body, which counts more.",
+        )
+        .header(
+            PROGRESS_HEADER,
+            json!({"type": "string", "enum": ["auto", "declared", "named", "none"]}),
+            "The same as `agent.progress` of the body, which counts more.",
+        )
+        .reads::<ResponseRequest>(true)
+        .answers_or_passes_on::<ResponseObject>(200, "agent", "The response; with `stream`, its events.")
+        .streams::<ResponseEvent>(200)
+        .with_headers(200, &OF_LOOP)
+        .fails(&[codes::UNSUPPORTED_TOOL, codes::PREVIOUS_RESPONSE_NOT_FOUND, codes::CONVERSATION_NOT_FOUND, codes::CONTAINER_NOT_FOUND, codes::NO_TOOL_CALL_FOUND, codes::ITEM_NOT_FOUND, codes::APPROVAL_DECIDED])
+        .fails_as_turn()
+        .leads_to(200, &OF_ID)
+}
+
 /// `POST /v1/responses/input_tokens`
-pub(super) async fn input_tokens(
+async fn input_tokens(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Extension(request_id): Extension<RequestId>,
@@ -98,9 +172,40 @@ pub(super) async fn input_tokens(
     Ok(response)
 }
 
+fn describe_input_tokens(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("countResponseInputTokens", "The tokens of an input")
+        .reads::<ResponseRequest>(true)
+        .answers::<InputTokenCount>(200, "The number of tokens.")
+        .with_headers(
+            200,
+            &[(
+                "x-loopwright-estimated",
+                HeaderKind::OptionalText,
+                "`true` if the number is an estimate.",
+            )],
+        )
+        .fails(&[
+            codes::UNSUPPORTED_TOOL,
+            codes::PREVIOUS_RESPONSE_NOT_FOUND,
+            codes::CONVERSATION_NOT_FOUND,
+            codes::CONTAINER_NOT_FOUND,
+            codes::NO_TOOL_CALL_FOUND,
+            codes::ITEM_NOT_FOUND,
+            codes::MODEL_NOT_FOUND,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+}
+
 /// `POST /v1/responses/compact`
-pub(super) async fn compact() -> ApiError {
-    ApiError::not_found("this server does not compact responses; go on without it")
+async fn compact() -> ApiError {
+    codes::NOT_FOUND.with("this server does not compact responses; go on without it")
+}
+
+fn describe_compact(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("compactResponse", "Is not available")
+        .fails(&[codes::NOT_FOUND])
 }
 
 /// The draft that a body asks for, with what it refers to.
@@ -131,7 +236,7 @@ async fn admitted(
         mut options,
     } = decoded;
     let Admitted::Turn(admitted) = state.agent.admit(decoded, caller).await? else {
-        return Err(ApiError::internal());
+        return Err(codes::INTERNAL.into());
     };
     let AdmittedTurn {
         turn,

@@ -9,7 +9,7 @@ use http::HeaderValue;
 use super::AppState;
 use super::caller::caller;
 use super::encoding::{AnswerContext, encode};
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::turn::{RunOrigin, TurnStart, run_start};
 use crate::dialects::answer::AnswerForm;
 use agent::admit::{AdmissionError, Admitted};
@@ -103,7 +103,7 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
             owner = owner.name(),
             "the API key of a run that waited was removed; it does not go on"
         );
-        let answer = answer_of(ApiError::key_was_removed());
+        let answer = answer_of(codes::KEY_REMOVED.error());
         state.runs.take_waiting(owner, run).await?;
         let store = &state.sessions.store;
         return Ok(store.end_run(run, owner, answer).await?);
@@ -140,7 +140,7 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
         return Ok(());
     }
     let prepared = state.runs.prepare(owner, start);
-    let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
+    let prepared = prepared.map_err(|Closed| codes::SHUTTING_DOWN.error())?;
     let reader = prepared.launch(turn.into(), &ConnectionRun::default());
     let _stored_or_failed = reader.record_stored().await;
     Ok(())
@@ -208,7 +208,7 @@ pub(super) async fn cancel(
         return Ok(state.runs.cancel(owner, run, mode));
     }
     if state.draining.is_cancelled() {
-        return Err(ApiError::shutting_down());
+        return Err(codes::SHUTTING_DOWN.into());
     }
     let of_session = |session| state.runs.of_session(owner, &session);
     if found.session_id.and_then(of_session).is_some() {
@@ -255,7 +255,7 @@ async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<b
         held: Box::new(()),
     };
     let prepared = state.runs.prepare(owner, start);
-    let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
+    let prepared = prepared.map_err(|Closed| codes::SHUTTING_DOWN.error())?;
     let reader = prepared.launch(Work::Told(events), &ConnectionRun::default());
     let _told = reader.answer().await;
     // What is still to be stored is no longer polled by the reader.

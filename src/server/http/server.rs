@@ -113,7 +113,7 @@ pub(crate) async fn serve_metrics(listener: TcpListener, state: AppState) {
 /// Answers other replicas until the server's requests are ended, and for a short time in which they read the end of their
 /// answers.
 pub(crate) async fn serve_replicas(listener: TcpListener, state: AppState) {
-    let router = super::cluster::router(state.clone());
+    let router = super::replica_router(state.clone());
     let most = state.max_connections / REPLICA_SHARE;
     let acceptor = Acceptor::new(listener, router, state, most.max(MIN_REPLICA_CONNECTIONS));
     acceptor.serve_until_stop(FINAL_WRITE_TIMEOUT).await;

@@ -1,5 +1,10 @@
 //! `/v1/sessions`: list, export, import, delete and fork sessions. Requests see only the sessions of their owner.
 
+mod fork;
+
+use agent::metrics::RouteLabel;
+use agent::session::export::SessionExport;
+use agent::session::export::SessionImport;
 use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -7,17 +12,49 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
+use super::completions;
 use super::deleted::DeletedObject;
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::extract::{DEFAULT_LIMIT, MAX_LIMIT, Path, Query, page_limit};
+use super::openapi::cases;
+use super::openapi::operation::Operation;
 use super::reads::{self, ReadSession};
+use super::routes::{ApiEndpoint, Group};
 use super::{AppState, body};
 use agent::inputs::use_named_files;
-use agent::session::files::StoredFile;
 use agent::session::{Replaced, SessionSummary, StoreError, StoredSession, export};
 use protocol::ids::{Owner, RunId, SessionId, WorkspaceId};
-use protocol::openai::request::{RequestError, body_member, body_object, refuse_unknown};
+use protocol::openai::request::RequestError;
+
+/// Operations on a session.
+const OF_ID: [&str; 4] = [
+    "exportSession",
+    "deleteSession",
+    "forkSession",
+    "cancelSession",
+];
+
+/// The routes of sessions.
+pub(super) fn group() -> Group {
+    const SESSION: &str = "/v1/sessions/{id}";
+    Group {
+        tag: "Sessions",
+        label: RouteLabel::Sessions,
+        prefix: "/v1/sessions",
+        id: "The id of the session.",
+        endpoints: vec![
+            ApiEndpoint::get("/v1/sessions", list, describe_list),
+            ApiEndpoint::get(SESSION, export, describe_export),
+            ApiEndpoint::put(SESSION, import, describe_import),
+            ApiEndpoint::delete(SESSION, delete, describe_delete),
+            ApiEndpoint::post("/v1/sessions/{id}/fork", fork::fork, fork::describe),
+            completions::cancel_session_endpoint(),
+        ],
+        ..Group::default()
+    }
+}
 
 /// The query of `GET /v1/sessions`.
 #[derive(Debug, Deserialize)]
@@ -54,45 +91,8 @@ struct SessionEntry {
     updated_at: i64,
 }
 
-/// A new session that was forked, without its messages.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct ForkedSession<'a> {
-    /// Seconds since 1970.
-    created_at: i64,
-    /// The files that the session shares with the one that it was forked from.
-    files: &'a [StoredFile],
-    id: &'a SessionId,
-    /// `null`: a new session has had no run.
-    last_run: (),
-    #[schemars(extend("const" = "session"))]
-    object: &'static str,
-    /// `null`: a new session has had no run.
-    running: (),
-    stats: ForkedStats,
-    /// The beginning of the first message of the user.
-    title: Option<&'a str>,
-    /// Seconds since 1970.
-    updated_at: i64,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct ForkedStats {
-    message_count: u64,
-}
-
-/// The body of a fork.
-#[derive(Debug, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(super) struct ForkRequest {
-    /// The fork has the messages before the one with this index in the export; by default all.
-    before_message: Option<usize>,
-    /// The id of the new session; by default a fresh one.
-    id: Option<SessionId>,
-}
-
 /// `GET /v1/sessions`
-pub(super) async fn list(
+async fn list(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Query(query): Query<SessionListQuery>,
@@ -125,8 +125,25 @@ pub(super) async fn list(
     Ok(Json(page).into_response())
 }
 
+fn describe_list(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("listSessions", "Sessions, the one written last first")
+        .query(
+            "limit",
+            json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}),
+            "Most sessions of the page.",
+        )
+        .query(
+            "after",
+            json!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}),
+            "The id of the last session of the page before.",
+        )
+        .answers::<SessionList>(200, "A page of sessions.")
+        .fails(&[codes::INVALID, codes::NOT_FOUND, codes::SESSION_STORE_UNAVAILABLE])
+}
+
 /// `GET /v1/sessions/{id}`
-pub(super) async fn export(
+async fn export(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -136,8 +153,20 @@ pub(super) async fn export(
     exported(&state, StatusCode::OK, &owner, &id, read).await
 }
 
+fn describe_export(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("exportSession", "A session with its messages")
+        .answers::<SessionExport>(200, "The session.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::ANSWERS_OVERLOADED,
+            codes::SESSION_STORE_UNAVAILABLE,
+            codes::FILE_STORE_UNAVAILABLE,
+        ])
+}
+
 /// `PUT /v1/sessions/{id}`
-pub(super) async fn import(
+async fn import(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -165,8 +194,32 @@ pub(super) async fn import(
     exported(&state, status, &owner, &id, read).await
 }
 
+fn describe_import(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(
+            "importSession",
+            "Stores a session, in place of one with the same id",
+        )
+        .path(
+            "id",
+            "The id of the session: 1 to 128 characters of `A-Za-z0-9._:-`.",
+        )
+        .reads::<SessionImport>(true)
+        .answers::<SessionExport>(200, "The session, which replaces the former one.")
+        .leads_to(200, &OF_ID)
+        .answers::<SessionExport>(201, "The session, which is new.")
+        .leads_to(201, &OF_ID)
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::SESSION_BUSY,
+            codes::SESSION_STORE_UNAVAILABLE,
+            codes::FILE_STORE_UNAVAILABLE,
+        ])
+        .fails(cases::STORAGE)
+}
+
 /// `DELETE /v1/sessions/{id}`
-pub(super) async fn delete(
+async fn delete(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -181,69 +234,15 @@ pub(super) async fn delete(
     Ok(Json(DeletedObject::new("session.deleted", id.as_str())).into_response())
 }
 
-/// `POST /v1/sessions/{id}/fork`
-pub(super) async fn fork(
-    State(state): State<AppState>,
-    Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let id = path_id(&id)?;
-    let (head, request_body) = request.into_parts();
-    body::require_json(&head.headers)?;
-    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
-    let fork = fork_body(&bytes)?;
-    let lease = state.sessions.lease(&owner, &id).await?;
-    let new_id = fork.id.unwrap_or_else(SessionId::fresh);
-    let store = &state.sessions.store;
-    let forked = store.fork(lease.fence(), fork.before_message, &new_id);
-    let forked = forked.await.map_err(|error| match (error, fork.before_message) {
-        (StoreError::PastEnd { messages }, Some(before)) => {
-            let problem = format!(
-                "before_message is {before}, but the session holds {messages} messages; send 0 to {messages}, or omit it \
-                 to copy all"
-            );
-            RequestError::field("before_message", problem).into()
-        }
-        (error, _) => ApiError::from(error),
-    })?;
-    let files = state.sessions.files.of_session(&owner, &forked.id).await?;
-    // Without the messages, which may be large and which the client knows or can get. A new session has had no run.
-    let body = ForkedSession {
-        created_at: forked.created_at,
-        files: &files,
-        id: &forked.id,
-        last_run: (),
-        object: "session",
-        running: (),
-        stats: ForkedStats {
-            message_count: forked.message_count,
-        },
-        title: forked.title.as_deref(),
-        updated_at: forked.updated_at,
-    };
-    Ok((StatusCode::CREATED, Json(body)).into_response())
-}
-
-/// The body of `POST /v1/sessions/{id}/fork`.
-#[derive(Default)]
-struct ForkBody {
-    before_message: Option<usize>,
-    id: Option<SessionId>,
-}
-
-fn fork_body(bytes: &[u8]) -> Result<ForkBody, RequestError> {
-    if bytes.is_empty() {
-        return Ok(ForkBody::default());
-    }
-    let body = body_object(bytes)?;
-    refuse_unknown(&body, &["before_message", "id"])?;
-    let id: Option<String> = body_member(&body, "id", "a string")?;
-    let index = "the index of a message, a whole number of 0 or more";
-    Ok(ForkBody {
-        before_message: body_member(&body, "before_message", index)?,
-        id: id.map(|text| parse_id("id", &text)).transpose()?,
-    })
+fn describe_delete(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("deleteSession", "Deletes a session")
+        .answers::<DeletedObject<'_>>(200, "It is deleted.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::SESSION_BUSY,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
 }
 
 /// The id in a path. A text that is not a valid id is answered like an id of no session, with 404.
@@ -276,7 +275,7 @@ async fn exported(
                 let json = export::export(&id, &stored, &files, running.as_ref());
                 (json, memory)
             });
-            let (json, memory) = exported.await.map_err(|_| ApiError::internal())?;
+            let (json, memory) = exported.await.map_err(|_| codes::INTERNAL.error())?;
             let response = (status, [(CONTENT_TYPE, "application/json")], json);
             return Ok(reads::counted(response.into_response(), memory));
         }

@@ -8,16 +8,21 @@ use bytes::Bytes;
 use http::HeaderMap;
 use schemars::JsonSchema;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::answer::whole_of;
 use super::encoding::{AnswerContext, encode};
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::extract::Path;
 use super::headers::session_header;
 use super::idempotency::{self, Attached, KeyedRequest};
+use super::openapi::cases;
+use super::openapi::headers::OF_CALL;
+use super::openapi::operation::Operation;
+use super::routes::ApiEndpoint;
 use super::{AppState, body, caller};
 use crate::dialects::answer::AnswerForm;
+use crate::dialects::chat::encode::DirectCallAnswer;
 use agent::direct::{CallRequest, CheckedCall};
 use agent::runs::{
     Closed, ConnectionRun, Encode, FirstReader, IdempotencyKey, PreparedRun, RunStart,
@@ -29,7 +34,7 @@ use protocol::openai::request::{RequestError, body_member, body_object, refuse_u
 /// The body of a call.
 #[derive(Debug, Default, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(super) struct CallBody {
+struct CallBody {
     /// The arguments. Without them: `{}`.
     #[schemars(with = "Option<Map<String, Value>>")]
     arguments: Option<String>,
@@ -114,11 +119,11 @@ pub(super) fn prepared_run(
         held: Box::new((held, permit)),
     };
     let prepared = state.runs.prepare(owner, start);
-    prepared.map_err(|Closed| ApiError::shutting_down())
+    prepared.map_err(|Closed| codes::SHUTTING_DOWN.error())
 }
 
 /// Calls a tool.
-pub(super) async fn call(
+async fn call(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Extension(request_id): Extension<RequestId>,
@@ -128,7 +133,7 @@ pub(super) async fn call(
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     if state.draining.is_cancelled() {
-        return Err(ApiError::shutting_down());
+        return Err(codes::SHUTTING_DOWN.into());
     }
     let began = head.extensions.get::<Instant>().copied();
     let began = began.unwrap_or_else(Instant::now);
@@ -173,11 +178,43 @@ pub(super) async fn call(
             Attached::Start(_) => {}
             Attached::Answer(response) => return Ok(response),
             // Only a turn waits.
-            Attached::Waiting { .. } => return Err(ApiError::internal()),
+            Attached::Waiting { .. } => return Err(codes::INTERNAL.into()),
         }
     }
     // The server gives every request that of its connection.
     let connection = head.extensions.get::<ConnectionRun>().cloned();
     let reader: FirstReader = prepared.launch(call.into(), &connection.unwrap_or_default());
     Ok(whole_of(reader, began).await)
+}
+
+/// The route of calls.
+pub(super) fn endpoint() -> ApiEndpoint {
+    ApiEndpoint::post("/v1/agent/tools/{name}/call", call, describe_call)
+}
+
+fn describe_call(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("callTool", "Calls a server-side tool")
+        .described(
+            "No model takes part. The call takes the path of a call of the model: repair, validation, hooks, permissions, \
+             redaction, the cap of its result. How it ended is in `status`; an error of the request means that no tool was \
+             called.",
+        )
+        .path("name", "The name of the tool, as `GET /v1/agent/tools` lists it, or of a function of the dispatch URL.")
+        .header(
+            "idempotency-key",
+            json!({"type": "string", "pattern": "^[!-~]{1,255}$"}),
+            "A request that is sent again under the same key gets the same answer, and the call is made once.",
+        )
+        .header(
+            "x-session-id",
+            json!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}),
+            "The same as `session_id` of the body, which counts more.",
+        )
+        .reads::<CallBody>(true)
+        .answers::<DirectCallAnswer<'_>>(200, "The call, with its files and notices.")
+        .with_headers(200, &OF_CALL)
+        .with_error_headers(&OF_CALL)
+        .fails(&[codes::NOT_FOUND, codes::APPROVAL_REQUIRED, codes::CALL_CANCELLED, codes::CALL_INTERRUPTED, codes::SESSION_BUSY, codes::SESSION_STORE_UNAVAILABLE, codes::SHUTTING_DOWN])
+        .fails(cases::KEYED)
 }

@@ -15,7 +15,7 @@ use super::answer::{set_completion_id, whole, whole_of};
 use super::body::HeldBody;
 use super::caller::set_forwarded_headers;
 use super::encoding::{AnswerContext, encode};
-use super::error::ApiError;
+use super::error::{ApiError, codes};
 use super::headers::{SESSION_ID, upstream_rate_limits};
 use super::idempotency::{self, Attached, KeyedRequest};
 use super::running::accepted;
@@ -146,7 +146,7 @@ pub(super) async fn answer(
     start.held = Box::new((delivery.memory.clone(), start.held));
     let session_id = start.session_id.clone();
     let prepared = state.runs.prepare(&owner, start);
-    let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
+    let prepared = prepared.map_err(|Closed| codes::SHUTTING_DOWN.error())?;
     request.continuation = continuation(&request, &form, &delivery);
     if let Some(key) = &delivery.key {
         let keyed = KeyedRequest {
@@ -179,19 +179,16 @@ pub(super) async fn answer(
             }
         }
     }
-    // After an earlier response, a fork may take its place.
-    let is_named = request.options.previous.is_none();
-    let session = session_id
-        .filter(|_| is_named)
-        .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    // After an earlier response, a fork may take the place of the session.
+    let session = session_id.filter(|_| request.options.previous.is_none());
+    let session = session.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
     let reader = prepared.launch(request.into(), &delivery.connection);
     let streamed = form.is_streamed();
-    let mut response = if streamed {
-        stream_of(state, reader, delivery.start.began).await
-    } else if background && reader.record_stored().await {
-        accepted(&form, &reader.status())
-    } else {
-        whole_of(reader, delivery.start.began).await
+    let began = delivery.start.began;
+    let mut response = match streamed {
+        true => stream_of(state, reader, began).await,
+        false if background && reader.record_stored().await => accepted(&form, &reader.status()),
+        false => whole_of(reader, began).await,
     };
     response.extensions_mut().insert(served);
     let headers = response.headers_mut();

@@ -23,7 +23,10 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "server/commands",
         &["approvals", "client", "demo", "health", "launch", "manual"],
     ),
-    ("server/dialects", &["chat", "fields", "responses"]),
+    (
+        "server/dialects",
+        &["answer", "chat", "end", "fields", "responses"],
+    ),
     ("web", &["ranking"]),
 ];
 

@@ -6,7 +6,7 @@ use super::decode::ReplyOptions;
 use super::encode::{
     AnswerHead, ChunkEncoder, ChunkOptions, CompletionCollector, ProgressDelivery,
 };
-use crate::dialects::answer::Answer;
+use crate::dialects::end::Answer;
 use agent::event::AgentEvent;
 use agent::unix_seconds;
 use protocol::ids::RunId;

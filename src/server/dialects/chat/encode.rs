@@ -1,6 +1,7 @@
 //! Encodes the events of a turn as an answer: a stream of chunks or one completion. A call outside of a turn is one entry.
 
 mod approvals;
+mod arguments;
 mod call;
 mod chunks;
 mod completion;

@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use super::decode::ResponseOptions;
 use super::encode::{ResponseEncoder, ResponseFailure};
-use crate::dialects::answer::{Answer, Failure};
+use crate::dialects::end::{Answer, Failure};
 use agent::event::AgentEvent;
 use agent::inputs::FilePosition;
 use agent::unix_seconds;

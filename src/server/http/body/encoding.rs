@@ -12,7 +12,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use tokio::io::AsyncRead;
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::super::error::ApiError;
+use super::super::error::{ApiError, codes};
 
 /// Largest window of a zstd stream, as a power of two: the limit of RFC 9659. A stream that needs a larger one is a
 /// 400.
@@ -42,7 +42,7 @@ pub(super) fn decoded(body: Body, headers: &HeaderMap) -> Result<(Body, HeaderMa
             source(body),
             &[DParameter::window_log_max(ZSTD_WINDOW_LOG)],
         )),
-        _ => return Err(ApiError::unknown_encoding()),
+        _ => return Err(codes::UNSUPPORTED_ENCODING.into()),
     };
     let mut headers = headers.clone();
     // It is the length of what is sent.

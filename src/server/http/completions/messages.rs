@@ -1,5 +1,7 @@
 //! `GET /v1/chat/completions/{id}/messages`: the stored messages up to the end of an answer.
 
+use super::super::extract::DEFAULT_LIMIT;
+use super::super::extract::MAX_LIMIT;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
@@ -7,9 +9,11 @@ use schemars::JsonSchema;
 use serde_json::json;
 
 use super::super::AppState;
-use super::super::error::ApiError;
+use super::super::error::{ApiError, codes};
 use super::super::extract::{Order, OrderedQuery, Path, Query};
+use super::super::openapi::operation::Operation;
 use super::super::reads::{self, ReadSession};
+use super::super::routes::ApiEndpoint;
 use super::{look_up, run_id};
 use agent::runs::RunRecordState;
 use agent::session::{StoredMessage, StoredSession};
@@ -44,7 +48,7 @@ struct IdentifiedMessage {
 }
 
 /// `GET /v1/chat/completions/{id}/messages`
-pub(in super::super) async fn list(
+async fn list(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -87,6 +91,40 @@ pub(in super::super) async fn list(
     })
 }
 
+pub(in crate::http) fn endpoint() -> ApiEndpoint {
+    let path = "/v1/chat/completions/{id}/messages";
+    ApiEndpoint::get(path, list, describe_list)
+}
+
+fn describe_list(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("listChatCompletionMessages",
+            "The stored messages up to the end of an answer",
+        )
+        .described(
+            "Those of later turns of its session are not in it; while the run lasts, those so far are. It is empty if the \
+             turn was not stored in a session, and a 404 if the session was deleted or rewritten before the end of the \
+             answer since.",
+        )
+        .query(
+            "limit",
+            json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}),
+            "Most messages of the page.",
+        )
+        .query(
+            "order",
+            json!({"type": "string", "enum": ["asc", "desc"], "default": "asc"}),
+            "The order of the messages.",
+        )
+        .query(
+            "after",
+            json!({"type": "string"}),
+            "The id of the last message of the page before.",
+        )
+        .answers::<CompletionMessages>(200, "A page of messages.")
+        .fails(&[codes::INVALID, codes::NOT_FOUND, codes::ANSWERS_OVERLOADED, codes::SESSION_STORE_UNAVAILABLE])
+}
+
 /// How many messages the session had when a run ended. `None` if they are not there any more.
 fn end_of(session: &StoredSession, run: &RunId, is_whole: bool) -> Option<usize> {
     let messages = &session.messages;
@@ -121,7 +159,7 @@ fn page_of(page: &[(String, &Message)], has_more: bool) -> Response {
 }
 
 fn not_stored() -> ApiError {
-    ApiError::not_found(
+    codes::NOT_FOUND.with(
         "the messages of this answer are no longer stored, because its session was deleted or has changed since",
     )
 }

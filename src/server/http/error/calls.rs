@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use super::ApiError;
+use super::codes::{self, ErrorCode};
 use agent::direct::CallRequestError;
 use policy::rules::RuleRef;
 use protocol::ids::shown;
@@ -32,22 +33,17 @@ impl ApiError {
                 format!("the tools are {names}, and {more} more; see GET /v1/agent/tools")
             }
         };
-        Self::not_found(format!("there is no tool '{tool}'; {listed}"))
+        codes::NOT_FOUND.with(format!("there is no tool '{tool}'; {listed}"))
     }
 
-    /// 404 for the session of a call.
+    /// For the session of a call.
     pub(super) fn no_session() -> Self {
         let problem = "'session_id' names no session of this caller; leave it out, or make the session with a chat request or \
                        PUT /v1/sessions/{id}";
-        RequestError {
-            missing: true,
-            code: Some("not_found"),
-            ..RequestError::field("session_id", problem)
-        }
-        .into()
+        codes::NOT_FOUND.with(problem).about("session_id")
     }
 
-    /// 403 for a call about which a person would have to decide.
+    /// For a call about which a person would have to decide.
     pub(super) fn approval_required(
         tool: &str,
         reason: Option<&str>,
@@ -62,18 +58,12 @@ impl ApiError {
             None => "agent_permission or a hook".to_owned(),
         };
         let reason = reason.map(|reason| format!(" ({reason})"));
-        let message = format!(
+        codes::APPROVAL_REQUIRED.with(format!(
             "this call of '{}' needs an approval, as {asks} says{}, and a call outside of a turn cannot wait for one; nothing was \
              done. Have the model make it in a chat, or change the rule",
             shown(tool),
             reason.unwrap_or_default()
-        );
-        Self::new(
-            StatusCode::FORBIDDEN,
-            "permission_error",
-            Some("approval_required"),
-            message,
-        )
+        ))
     }
 
     /// The refusal of a message of an MCP client by the transport.
@@ -82,24 +72,10 @@ impl ApiError {
         expect(dead_code, reason = "the stand-in has no transport")
     )]
     pub(in crate::http) fn mcp(status: StatusCode, problem: &str) -> Self {
-        let problem = problem.trim();
-        Self::invalid(
+        let code = ErrorCode {
             status,
-            None,
-            format!("the MCP message is refused: {problem}"),
-        )
-    }
-
-    /// 409 for a call that was cancelled before it started.
-    pub(in crate::http) fn call_cancelled() -> Self {
-        let message = "the call was cancelled before it started; nothing was done";
-        Self::invalid(StatusCode::CONFLICT, Some("call_cancelled"), message)
-    }
-
-    /// 410 for a call that the end of the process broke off, and that may have had an effect.
-    pub(in crate::http) fn call_interrupted() -> Self {
-        let message = "the server stopped while the call of this idempotency-key ran; it may have taken effect or not. Find out, \
-                       and send a new key to make the call again";
-        Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
+            ..codes::INVALID
+        };
+        code.with(format!("the MCP message is refused: {}", problem.trim()))
     }
 }

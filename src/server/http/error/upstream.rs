@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue};
 
+use super::codes::{self, ErrorCode};
 use super::{ApiError, UPSTREAM_ERROR, UpstreamAnswer};
 use crate::http::headers::{error_headers, forwarded_headers};
 use protocol::openai::error::ReportedError;
@@ -40,14 +41,7 @@ impl ApiError {
         answer_of: impl FnOnce(HeaderMap, Bytes) -> Option<UpstreamAnswer>,
     ) -> Self {
         let cause = describe(&error);
-        let unreachable = |message: &str| {
-            Self::new(
-                StatusCode::BAD_GATEWAY,
-                "server_error",
-                Some("upstream_unreachable"),
-                message,
-            )
-        };
+        let unreachable = |message: &str| codes::UPSTREAM_UNREACHABLE.with(message);
         let mut answer = match error {
             UpstreamError::Connect { .. } => unreachable("the model server cannot be reached"),
             UpstreamError::Broken { .. } => unreachable(
@@ -57,12 +51,7 @@ impl ApiError {
                 unreachable("the model server sent an answer that is not valid")
             }
             UpstreamError::Incomplete { reason, .. } => unreachable(&reason.to_string()),
-            UpstreamError::Timeout { .. } => Self::new(
-                StatusCode::GATEWAY_TIMEOUT,
-                "timeout",
-                Some("upstream_timeout"),
-                "the model server did not respond in time",
-            ),
+            UpstreamError::Timeout { .. } => codes::UPSTREAM_TIMEOUT.error(),
             UpstreamError::Status {
                 status,
                 headers,
@@ -70,7 +59,12 @@ impl ApiError {
                 ..
             } => {
                 let message = format!("the model server answered with status {}", status.as_u16());
-                let mut answer = Self::new(status, "server_error", Some(UPSTREAM_ERROR), message);
+                let code = ErrorCode {
+                    status,
+                    code: Some(UPSTREAM_ERROR),
+                    ..codes::INVALID
+                };
+                let mut answer = code.with(message);
                 answer.0.upstream = answer_of(*headers, body).map(Box::new);
                 answer
             }
@@ -79,7 +73,7 @@ impl ApiError {
                 answer.0.upstream = in_stream_answer(&error);
                 answer
             }
-            UpstreamError::RequestBody => Self::body_broken(),
+            UpstreamError::RequestBody => codes::BODY_BROKEN.error(),
         };
         answer.0.cause = Some(cause);
         answer
@@ -111,6 +105,7 @@ fn in_stream_answer(error: &str) -> Option<Box<UpstreamAnswer>> {
 #[cfg(test)]
 mod tests {
     use axum::response::IntoResponse;
+    use http::StatusCode;
 
     use super::*;
 

@@ -8,12 +8,15 @@ use http::header::{
     CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_RANGE, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::json;
 use tokio_util::io::ReaderStream;
 
 use super::super::AppState;
-use super::super::error::ApiError;
+use super::super::error::{ApiError, codes};
 use super::super::extract::Path;
 use super::super::headers::if_none_match_holds;
+use super::super::openapi::headers::HeaderKind;
+use super::super::openapi::operation::Operation;
 use super::path_id;
 use agent::session::files::StoredFile;
 use protocol::ids::Owner;
@@ -62,6 +65,68 @@ pub(in super::super) async fn content(
         }
     }
     Ok(response)
+}
+
+/// Describes the content of a file, also of a container.
+pub(in crate::http) fn describe(operation: Operation<'_>) -> Operation<'_> {
+    let text = || json!({"type": "string"});
+    let validators = [
+        (
+            "etag",
+            HeaderKind::Text,
+            "Stands for the content, which never changes.",
+        ),
+        ("cache-control", HeaderKind::Text, "`private, no-cache`."),
+    ];
+    let of_content = [
+        ("accept-ranges", HeaderKind::Text, "`bytes`."),
+        (
+            "content-disposition",
+            HeaderKind::Text,
+            "`attachment`, with the name of the file.",
+        ),
+        (
+            "content-security-policy",
+            HeaderKind::Text,
+            "Keeps browsers from running the file.",
+        ),
+        ("x-content-type-options", HeaderKind::Text, "`nosniff`."),
+    ];
+    operation
+        .named("downloadFile", "The content of a file, or a part of it")
+        .header(
+            "range",
+            text(),
+            "A range of bytes, such as `bytes=0-99`. Other forms are ignored.",
+        )
+        .header("if-range", text(), "The `etag` for which the range counts.")
+        .header(
+            "if-none-match",
+            text(),
+            "The `etag` of the content that the client has.",
+        )
+        .answers_as(
+            200,
+            "*/*",
+            json!({}),
+            "The content, with the media type of the file.",
+        )
+        .with_headers(200, &validators)
+        .with_headers(200, &of_content)
+        .answers_as(206, "*/*", json!({}), "The part of the content.")
+        .with_headers(206, &validators)
+        .with_headers(206, &of_content)
+        .with_headers(
+            206,
+            &[("content-range", HeaderKind::Text, "Which part it is.")],
+        )
+        .answers_nothing(304, "The client has the content.")
+        .with_headers(304, &validators)
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::RANGE_NOT_SATISFIABLE,
+            codes::FILE_STORE_UNAVAILABLE,
+        ])
 }
 
 /// Caches must be private and must ask again, because the file can be deleted.

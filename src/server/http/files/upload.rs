@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::super::AppState;
-use super::super::error::ApiError;
+use super::super::error::{ApiError, codes};
 use super::{purpose, session_id};
 use agent::session::files::{FileDraft, FileError, FileStore, NewFile, Purpose};
 use protocol::ids::{Owner, SessionId};
@@ -56,7 +56,7 @@ pub(in super::super) async fn upload(
     request: Request,
 ) -> Result<Response, ApiError> {
     if state.draining.is_cancelled() {
-        return Err(ApiError::shutting_down());
+        return Err(codes::SHUTTING_DOWN.into());
     }
     let headers = request.headers();
     require_form(headers)?;
@@ -147,7 +147,7 @@ impl FormReader {
         total: Duration,
     ) -> Result<UploadForm, ApiError> {
         let received = timeout(total, self.read(files)).await;
-        received.unwrap_or_else(|_elapsed| Err(ApiError::body_timeout()))
+        received.unwrap_or_else(|_elapsed| Err(codes::REQUEST_TIMEOUT.into()))
     }
 
     /// Reads the form to its end; the fields may come in any order.
@@ -349,7 +349,7 @@ impl Stream for ParserInput {
 async fn within<T>(idle: Duration, work: impl Future<Output = T>) -> Result<T, ApiError> {
     timeout(idle, work)
         .await
-        .map_err(|_elapsed| ApiError::body_timeout())
+        .map_err(|_elapsed| codes::REQUEST_TIMEOUT.error())
 }
 
 /// Reads and discards the rest of a body, up to [`MAX_DISCARDED_BYTES`] and [`DISCARD_TIMEOUT`].
@@ -377,7 +377,7 @@ fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
         .unwrap_or_default();
     match kind.trim().eq_ignore_ascii_case("multipart/form-data") {
         true => Ok(()),
-        false => Err(ApiError::not_a_form()),
+        false => Err(codes::UNSUPPORTED_MEDIA_TYPE.with("the content type must be multipart/form-data; send the file as the field 'file' of a form")),
     }
 }
 

@@ -7,7 +7,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, codes};
 use agent::event::{AgentEvent, ProducedFile, ToolCallRecord, ToolStatus};
 use agent::runs::{Encode, RunReport};
 
@@ -58,13 +58,13 @@ impl Collected {
                 DirectCallEnd::Answered(Box::new(result(*record, files)))
             }
             RunReport::Event(AgentEvent::Finished(_)) => {
-                DirectCallEnd::Failed(ApiError::call_cancelled())
+                DirectCallEnd::Failed(codes::CALL_CANCELLED.error())
             }
             RunReport::Event(_) => return,
             RunReport::Failed(error) => {
                 DirectCallEnd::Failed(ApiError::of_turn(error.error, |_| "session_id".to_owned()))
             }
-            RunReport::Panicked { .. } => DirectCallEnd::Failed(ApiError::internal()),
+            RunReport::Panicked { .. } => DirectCallEnd::Failed(codes::INTERNAL.error()),
         };
         if let Some(sender) = self.end.take() {
             // The client may have left.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::result::{Collected, DirectCallEnd};
 use crate::http::AppState;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, codes};
 use crate::http::permissions;
 use crate::http::tool_call::{CallOrigin, prepared_run};
 use agent::direct::CallRequestError;
@@ -124,7 +124,7 @@ impl CallerTools {
         loop {
             tokio::select! {
                 biased;
-                () = &mut cancelled => return Ok(failed(&ApiError::call_cancelled())),
+                () = &mut cancelled => return Ok(failed(&codes::CALL_CANCELLED.error())),
                 // Before the end, after which there is no more of it.
                 piece = live.recv(), if is_live => match piece {
                     Some(piece) => progress.tell(Some(piece)).await,
@@ -133,7 +133,7 @@ impl CallerTools {
                 end = &mut end => return Ok(match end {
                     Ok(DirectCallEnd::Answered(result)) => *result,
                     Ok(DirectCallEnd::Failed(error)) => failed(&error),
-                    Err(_gone) => failed(&ApiError::internal()),
+                    Err(_gone) => failed(&codes::INTERNAL.error()),
                 }),
             }
         }

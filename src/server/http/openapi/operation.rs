@@ -6,9 +6,10 @@ use http::Method;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use super::errors::{self, ErrorCase};
-use super::headers::{HeaderKind, HeaderOf};
-use super::{DescribedRoute, Schemas};
+use super::super::error::codes::{self, ErrorCode};
+use super::Schemas;
+use super::cases;
+use super::headers::{HeaderKind, HeaderOf, OF_LOOP};
 
 const JSON: &str = "application/json";
 
@@ -24,28 +25,28 @@ pub(in crate::http) struct Operation<'a> {
     parameters: Vec<Value>,
     body: Option<Value>,
     answers: BTreeMap<u16, Value>,
-    errors: Vec<ErrorCase>,
+    errors: Vec<ErrorCode>,
     is_public: bool,
     passes_on: bool,
     error_headers: &'static [HeaderOf],
 }
 
 impl<'a> Operation<'a> {
-    pub(super) fn new(schemas: &'a mut Schemas, route: &DescribedRoute) -> Self {
+    pub(super) fn new(schemas: &'a mut Schemas, tag: &'static str, method: Method) -> Self {
         let parameters = ["RequestId", "ClientRequestId"];
         let parameters =
             parameters.map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
         Self {
             schemas,
-            method: route.method.clone(),
+            method,
             id: String::new(),
-            tag: "",
+            tag,
             summary: "",
             description: None,
             parameters: parameters.into(),
             body: None,
             answers: BTreeMap::new(),
-            errors: errors::ALWAYS.to_vec(),
+            errors: cases::ALWAYS.to_vec(),
             is_public: false,
             passes_on: false,
             error_headers: &[],
@@ -53,18 +54,18 @@ impl<'a> Operation<'a> {
     }
 
     /// Names the operation. Clients that are generated from the document use the id as the name of a function.
-    pub(super) fn named(mut self, tag: &'static str, id: &str, summary: &'static str) -> Self {
-        (self.tag, self.id, self.summary) = (tag, id.to_owned(), summary);
+    pub(in crate::http) fn named(mut self, id: &str, summary: &'static str) -> Self {
+        (self.id, self.summary) = (id.to_owned(), summary);
         self
     }
 
-    pub(super) fn described(mut self, description: &'static str) -> Self {
+    pub(in crate::http) fn described(mut self, description: &'static str) -> Self {
         self.description = Some(description);
         self
     }
 
     /// The route has several methods: the id ends with the method.
-    pub(super) fn of_each_method(mut self) -> Self {
+    pub(in crate::http) fn of_each_method(mut self) -> Self {
         let method = self.method.as_str();
         let (first, rest) = method.split_at_checked(1).unwrap_or_default();
         self.id.push_str(first);
@@ -73,22 +74,24 @@ impl<'a> Operation<'a> {
     }
 
     /// No key is needed, and any host is allowed.
-    pub(super) fn public(mut self) -> Self {
+    pub(in crate::http) fn public(mut self) -> Self {
         self.is_public = true;
         self
     }
 
     /// A variable part of the path.
-    pub(super) fn path(self, name: &str, description: &str) -> Self {
+    pub(in crate::http) fn path(mut self, name: &str, description: &str) -> Self {
+        // What the group says of it.
+        self.parameters.retain(|known| known["name"] != name);
         let schema = json!({"type": "string", "minLength": 1});
         self.parameter("path", name, schema, description)
     }
 
-    pub(super) fn query(self, name: &str, schema: Value, description: &str) -> Self {
+    pub(in crate::http) fn query(self, name: &str, schema: Value, description: &str) -> Self {
         self.parameter("query", name, schema, description)
     }
 
-    pub(super) fn header(self, name: &str, schema: Value, description: &str) -> Self {
+    pub(in crate::http) fn header(self, name: &str, schema: Value, description: &str) -> Self {
         self.parameter("header", name, schema, description)
     }
 
@@ -102,29 +105,29 @@ impl<'a> Operation<'a> {
     }
 
     /// The type of the JSON body.
-    pub(super) fn reads<T: JsonSchema>(self, required: bool) -> Self {
+    pub(in crate::http) fn reads<T: JsonSchema>(self, required: bool) -> Self {
         let schema = self.schemas.request::<T>();
         self.reads_as(JSON, schema, required)
-            .fails(errors::INVALID)
-            .fails(errors::BODY)
-            .fails(errors::MEDIA_TYPE)
+            .fails(&[codes::INVALID])
+            .fails(cases::BODY)
+            .fails(cases::MEDIA_TYPE)
     }
 
     /// A body of another media type.
-    pub(super) fn reads_as(mut self, media: &str, schema: Value, required: bool) -> Self {
+    pub(in crate::http) fn reads_as(mut self, media: &str, schema: Value, required: bool) -> Self {
         let mut body = json!({"required": required});
         body["content"][media]["schema"] = schema;
         self.body = Some(body);
         self
     }
 
-    pub(super) fn answers<T: JsonSchema>(self, status: u16, description: &str) -> Self {
+    pub(in crate::http) fn answers<T: JsonSchema>(self, status: u16, description: &str) -> Self {
         let schema = self.schemas.answer::<T>();
         self.answers_as(status, JSON, schema, description)
     }
 
     /// An answer of JSON that loopwright writes, or of any JSON that a model server writes and that has no `own` member.
-    pub(super) fn answers_or_passes_on<T: JsonSchema>(
+    pub(in crate::http) fn answers_or_passes_on<T: JsonSchema>(
         self,
         status: u16,
         own: &str,
@@ -140,7 +143,7 @@ impl<'a> Operation<'a> {
 
     /// A stream of events, whose `data:` lines have the type, besides `[DONE]`. The schema is that of one event, as
     /// OpenAPI 3.1 has none for streams.
-    pub(super) fn streams<T: JsonSchema>(mut self, status: u16) -> Self {
+    pub(in crate::http) fn streams<T: JsonSchema>(mut self, status: u16) -> Self {
         let data = self.schemas.answer::<T>();
         let content = self.content_of(status, "");
         let event = json!({
@@ -162,7 +165,7 @@ impl<'a> Operation<'a> {
     }
 
     /// An answer of another media type.
-    pub(super) fn answers_as(
+    pub(in crate::http) fn answers_as(
         mut self,
         status: u16,
         media: &str,
@@ -174,13 +177,13 @@ impl<'a> Operation<'a> {
     }
 
     /// An answer without a body.
-    pub(super) fn answers_nothing(mut self, status: u16, description: &str) -> Self {
+    pub(in crate::http) fn answers_nothing(mut self, status: u16, description: &str) -> Self {
         self.answer_of(status, description);
         self
     }
 
     /// Headers of an answer, besides those that every answer has.
-    pub(super) fn with_headers(mut self, status: u16, headers: &[HeaderOf]) -> Self {
+    pub(in crate::http) fn with_headers(mut self, status: u16, headers: &[HeaderOf]) -> Self {
         let answer = self.answer_of(status, "");
         for (name, kind, description) in headers {
             answer["headers"][*name] = kind.described(description);
@@ -189,7 +192,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Operations whose `id` is that of the JSON of an answer.
-    pub(super) fn leads_to(mut self, status: u16, operations: &[&str]) -> Self {
+    pub(in crate::http) fn leads_to(mut self, status: u16, operations: &[&str]) -> Self {
         let answer = self.answer_of(status, "");
         for operation in operations {
             answer["links"][*operation] =
@@ -199,25 +202,47 @@ impl<'a> Operation<'a> {
     }
 
     /// Cases in which the request fails.
-    pub(super) fn fails(mut self, cases: &[ErrorCase]) -> Self {
+    pub(in crate::http) fn fails(mut self, cases: &[ErrorCode]) -> Self {
         self.errors.extend(cases);
         self
     }
 
+    /// The cases in which a turn fails.
+    pub(in crate::http) fn fails_as_turn(self) -> Self {
+        self.fails(&[codes::MODEL_NOT_FOUND, codes::HOOK_FAILED])
+            .fails(cases::KEYED)
+            .fails(cases::OF_TURN)
+            .fails(cases::STORAGE)
+            .fails(&[codes::FILE_STORE_FULL])
+            .fails(cases::UPSTREAM)
+            .with_error_headers(&OF_LOOP)
+            .passes_on_answers()
+    }
+
+    /// The cases in which there is no answer of a run, and those in which the run itself failed.
+    pub(in crate::http) fn fails_as_kept_run(self) -> Self {
+        self.fails(&[codes::NOT_FOUND, codes::INVALID])
+            .fails(cases::INTERRUPTED)
+            .fails(cases::OF_TURN)
+            .fails(cases::STORAGE)
+            .fails(cases::UPSTREAM)
+            .passes_on_answers()
+    }
+
     /// Headers of every error, besides those that all errors have.
-    pub(super) fn with_error_headers(mut self, headers: &'static [HeaderOf]) -> Self {
+    pub(in crate::http) fn with_error_headers(mut self, headers: &'static [HeaderOf]) -> Self {
         self.error_headers = headers;
         self
     }
 
     /// Any status of a model server comes as well, with its body.
-    pub(super) fn passes_on_answers(mut self) -> Self {
+    pub(in crate::http) fn passes_on_answers(mut self) -> Self {
         self.passes_on = true;
         self
     }
 
     /// The request goes to a model server as it is: any query, headers and body.
-    pub(super) fn forwards(mut self) -> Self {
+    pub(in crate::http) fn forwards(mut self) -> Self {
         if !matches!(self.method, Method::GET | Method::DELETE) {
             self.body = Some(json!({"content": {"*/*": {}}}));
         }
@@ -246,14 +271,17 @@ impl<'a> Operation<'a> {
         &mut self.answer_of(status, description)["content"]
     }
 
-    /// The tag of the operation, and the operation as JSON.
-    pub(super) fn finish(mut self) -> (&'static str, Value) {
+    /// The operation as JSON.
+    pub(super) fn finish(mut self) -> Value {
         if !self.is_public {
-            self.errors.extend(errors::CALLER);
+            self.errors.extend(cases::CALLER);
         }
-        let mut by_status: BTreeMap<u16, Vec<ErrorCase>> = BTreeMap::new();
+        let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
         for case in std::mem::take(&mut self.errors) {
-            by_status.entry(case.status).or_default().push(case);
+            by_status
+                .entry(case.status.as_u16())
+                .or_default()
+                .push(case);
         }
         let answers = std::mem::take(&mut self.answers).into_iter();
         let mut responses: Map<String, Value> = answers
@@ -285,15 +313,15 @@ impl<'a> Operation<'a> {
         if self.is_public {
             operation["security"] = json!([]);
         }
-        (self.tag, operation)
+        operation
     }
 
     /// A reference to the answer with an error status that loopwright chooses. A model server may answer with the same
     /// status.
-    fn error(&mut self, status: u16, mut cases: Vec<ErrorCase>) -> Value {
+    fn error(&mut self, status: u16, mut cases: Vec<ErrorCode>) -> Value {
         cases.sort_by_key(|case| case.code);
         let codes: Vec<Option<&str>> = cases.iter().map(|case| case.code).collect();
-        let texts: Vec<String> = cases.iter().map(ErrorCase::text).collect();
+        let texts: Vec<String> = cases.iter().map(text_of).collect();
         let own = json!({
             "allOf": [
                 {"$ref": "#/components/schemas/Error"},
@@ -349,19 +377,10 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The parameters that every operation has.
-pub(super) fn shared_parameters() -> Value {
-    let parameter = |name: &str, description: &str| {
-        json!({
-            "in": "header", "name": name, "required": false, "description": description, "schema": {"type": "string"},
-        })
-    };
-    json!({
-        "RequestId": parameter(
-            "x-request-id",
-            "The id of the request, in the answer and in the log: 1 to 128 visible ASCII characters. By default, and \
-             for another text, a fresh one."
-        ),
-        "ClientRequestId": parameter("x-client-request-id", "The same, if there is no `x-request-id`."),
-    })
+/// When an error comes, as a sentence.
+fn text_of(error: &ErrorCode) -> String {
+    match error.code {
+        Some(code) => format!("`{code}`: {}.", error.when),
+        None => format!("No code: {}.", error.when),
+    }
 }

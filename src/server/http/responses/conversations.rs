@@ -1,27 +1,61 @@
 //! `/v1/conversations`: sessions in the shapes of OpenAI's Conversations API.
 
+use agent::metrics::RouteLabel;
 use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::deleted::DeletedObject;
-use super::super::error::ApiError;
+use super::super::error::{ApiError, codes};
 use super::super::extract::{OrderedQuery, Path, Query};
+use super::super::openapi::cases;
+use super::super::openapi::operation::Operation;
 use super::super::reads::{self, ITEMS_FACTOR, ReadSession};
+use super::super::routes::{ApiEndpoint, Group};
 use super::super::{AppState, body};
 use super::items::SessionItems;
+use crate::dialects::answer::Dialect;
 use crate::dialects::responses::conversation::change_of;
 use crate::dialects::responses::decode::item_messages;
+use crate::dialects::responses::encode::OutputItem;
 use crate::dialects::responses::items::{PlacedItem, without_item};
-use crate::dialects::responses::objects::{ConversationObject, ItemPage};
+use crate::dialects::responses::objects::{
+    ConversationObject, ConversationUpdate, ItemPage, NewConversation, NewItems,
+};
 use agent::session::{Change, StoredSession};
 use protocol::ids::{Owner, SessionId, WorkspaceId};
 use protocol::openai::metadata::metadata;
 use protocol::openai::request::{RequestError, body_object, refuse_unknown};
 
+/// The routes of conversations.
+pub(in crate::http) fn group() -> Group {
+    const CONVERSATION: &str = "/v1/conversations/{id}";
+    const ITEMS: &str = "/v1/conversations/{id}/items";
+    const ITEM: &str = "/v1/conversations/{id}/items/{item_id}";
+    Group {
+        tag: "Conversations",
+        label: RouteLabel::Responses,
+        prefix: "/v1/conversations",
+        is_probed: true,
+        dialect: Some(Dialect::Responses),
+        id: "The id of the conversation, which is that of its session.",
+        endpoints: vec![
+            ApiEndpoint::post("/v1/conversations", create, describe_create),
+            ApiEndpoint::get(CONVERSATION, show, describe_show),
+            ApiEndpoint::post(CONVERSATION, update, describe_update),
+            ApiEndpoint::delete(CONVERSATION, delete, describe_delete),
+            ApiEndpoint::get(ITEMS, items, describe_items),
+            ApiEndpoint::post(ITEMS, add_items, describe_add_items),
+            ApiEndpoint::get(ITEM, item, describe_item),
+            ApiEndpoint::delete(ITEM, delete_item, describe_delete_item),
+        ],
+        ..Group::default()
+    }
+}
+
 /// `POST /v1/conversations`
-pub(in super::super) async fn create(
+async fn create(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     request: Request,
@@ -47,14 +81,34 @@ pub(in super::super) async fn create(
     answer(&state, &owner, id).await
 }
 
+fn describe_create(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("createConversation", "Makes a conversation")
+        .reads::<NewConversation>(false)
+        .answers::<ConversationObject>(200, "The conversation.")
+        .fails(&[codes::SESSION_BUSY, codes::SESSION_STORE_UNAVAILABLE])
+        .fails(cases::STORAGE)
+}
+
 /// `GET /v1/conversations/{id}`
-pub(in super::super) async fn show(
+async fn show(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
     answer(&state, &owner, id).await
+}
+
+fn describe_show(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("getConversation", "A session as a conversation")
+        .answers::<ConversationObject>(200, "The conversation.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::ANSWERS_OVERLOADED,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
 }
 
 /// A session as a conversation.
@@ -65,7 +119,7 @@ async fn answer(state: &AppState, owner: &Owner, id: SessionId) -> Result<Respon
 }
 
 /// `POST /v1/conversations/{id}`
-pub(in super::super) async fn update(
+async fn update(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -92,8 +146,21 @@ pub(in super::super) async fn update(
     answer(&state, &owner, id).await
 }
 
+fn describe_update(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("updateConversation", "Replaces the metadata")
+        .reads::<ConversationUpdate>(true)
+        .answers::<ConversationObject>(200, "The conversation.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::SESSION_BUSY,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+        .fails(cases::STORAGE)
+}
+
 /// `DELETE /v1/conversations/{id}`
-pub(in super::super) async fn delete(
+async fn delete(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -109,8 +176,19 @@ pub(in super::super) async fn delete(
     Ok(Json(deleted).into_response())
 }
 
+fn describe_delete(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("deleteConversation", "Deletes a session")
+        .answers::<DeletedObject<'_>>(200, "It is deleted.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::SESSION_BUSY,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+}
+
 /// `GET /v1/conversations/{id}/items`
-pub(in super::super) async fn items(
+async fn items(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -123,8 +201,40 @@ pub(in super::super) async fn items(
     Ok(reads::json(&page, memory))
 }
 
+/// The parameters of a page of items.
+fn describe_page(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .query(
+            "limit",
+            json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
+            "Most items.",
+        )
+        .query(
+            "order",
+            json!({"type": "string", "enum": ["asc", "desc"], "default": "desc"}),
+            "The order of the items.",
+        )
+        .query(
+            "after",
+            json!({"type": "string"}),
+            "The id of the last item that the client has.",
+        )
+}
+
+fn describe_items(operation: Operation<'_>) -> Operation<'_> {
+    describe_page(operation)
+        .named("listConversationItems", "A session as items")
+        .answers::<ItemPage>(200, "The items.")
+        .fails(&[
+            codes::INVALID,
+            codes::NOT_FOUND,
+            codes::ANSWERS_OVERLOADED,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+}
+
 /// `POST /v1/conversations/{id}/items`
-pub(in super::super) async fn add_items(
+async fn add_items(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -169,8 +279,21 @@ pub(in super::super) async fn add_items(
     Ok(reads::json(&ItemPage::of(added, false), memory))
 }
 
+fn describe_add_items(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("createConversationItems", "Adds items to a session")
+        .reads::<NewItems>(true)
+        .answers::<ItemPage>(200, "The items that were added.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::SESSION_BUSY,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+        .fails(cases::STORAGE)
+}
+
 /// `GET /v1/conversations/{id}/items/{item_id}`
-pub(in super::super) async fn item(
+async fn item(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path((id, item)): Path<(String, String)>,
@@ -185,8 +308,20 @@ pub(in super::super) async fn item(
     Ok(reads::json(&found.ok_or_else(no_item)?.item, memory))
 }
 
+fn describe_item(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("getConversationItem", "An item of a session")
+        .path("item_id", "The id of the item.")
+        .answers::<OutputItem>(200, "The item.")
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::ANSWERS_OVERLOADED,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+}
+
 /// `DELETE /v1/conversations/{id}/items/{item_id}`
-pub(in super::super) async fn delete_item(
+async fn delete_item(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path((id, item)): Path<(String, String)>,
@@ -208,6 +343,21 @@ pub(in super::super) async fn delete_item(
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     answer(&state, &owner, id).await
+}
+
+fn describe_delete_item(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("deleteConversationItem", "Deletes an item of a session")
+        .path("item_id", "The id of the item.")
+        .answers::<ConversationObject>(200, "The conversation without the item.")
+        .fails(&[
+            codes::INVALID,
+            codes::NOT_FOUND,
+            codes::SESSION_BUSY,
+            codes::ANSWERS_OVERLOADED,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+        .fails(cases::STORAGE)
 }
 
 fn items_of<'a>(
@@ -234,9 +384,9 @@ fn session_id(text: &str) -> Result<SessionId, ApiError> {
 }
 
 fn not_found() -> ApiError {
-    ApiError::not_found("no conversation has this id")
+    codes::NOT_FOUND.with("no conversation has this id")
 }
 
 fn no_item() -> ApiError {
-    ApiError::not_found("no item of the conversation has this id")
+    codes::NOT_FOUND.with("no item of the conversation has this id")
 }

@@ -7,12 +7,11 @@ use serde_json::value::RawValue;
 
 use super::super::AppState;
 use super::super::body::HeldBody;
-use super::super::error::ApiError;
+use super::super::error::{ApiError, codes};
 use super::super::reads;
-use super::items::SessionItems;
+use super::items::{SessionItems, response_of};
 use crate::dialects::responses::decode::{KnownHistory, NamedContainer, References};
-use crate::dialects::responses::encode::{ItemText, as_response, output_items};
-use agent::runs::RunAnswer;
+use crate::dialects::responses::encode::{ItemText, output_items};
 use net::polling::taking_apart;
 use protocol::ids::{ApprovalId, Owner, RunId, SessionId};
 use protocol::openai::raw::RawObject;
@@ -145,7 +144,7 @@ impl ReferredItems<'_> {
             let bytes = item.json().get().len().saturating_mul(times);
             self.bytes = self.bytes.saturating_add(bytes);
             if self.bytes > self.most {
-                return Err(ApiError::referred_items_too_large(self.most));
+                return Err(codes::REQUEST_TOO_LARGE.with(format!("the items that 'input' refers to are larger than the {} bytes that the body leaves for them; refer to fewer, or go on from their response with 'previous_response_id'", self.most)).about("input"));
             }
             self.found.insert(item.id.clone(), item.into_json());
         }
@@ -235,21 +234,4 @@ async fn questions(
         }
     }
     Ok(questions)
-}
-
-/// The response that a run has ended with; `None` after an error.
-pub(super) async fn response_of(run: &RunId, answer: &RunAnswer) -> Option<String> {
-    if !answer.status.is_success() {
-        return None;
-    }
-    let body = answer
-        .body
-        .clone()
-        .without_lost()
-        .await
-        .whole()
-        .await
-        .ok()?;
-    let text = std::str::from_utf8(&body).ok()?;
-    taking_apart(text.len(), || as_response(run, text))
 }

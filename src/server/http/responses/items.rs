@@ -9,13 +9,13 @@ use super::super::AppState;
 use super::super::error::ApiError;
 use super::super::extract::{Order, OrderedQuery, PageCollector};
 use super::super::reads;
-use super::history::response_of;
-use crate::dialects::responses::encode::{ItemText, output_items};
+use crate::dialects::responses::encode::{ItemText, as_response, output_items};
 use crate::dialects::responses::items::{
     ItemSource, ItemSourceKind, PlacedItem, TurnMessages, input_sources, instruction, items_at,
     scope, sources,
 };
 use crate::dialects::responses::objects::ItemPage;
+use agent::runs::RunAnswer;
 use agent::session::StoredSession;
 use net::polling::taking_apart;
 use protocol::ids::{Owner, RunId, SessionId};
@@ -231,4 +231,21 @@ fn offer(
         page.offer(item, |item, id| item.id == id)?;
     }
     ControlFlow::Continue(())
+}
+
+/// The response that a run has ended with; `None` after an error.
+pub(super) async fn response_of(run: &RunId, answer: &RunAnswer) -> Option<String> {
+    if !answer.status.is_success() {
+        return None;
+    }
+    let body = answer
+        .body
+        .clone()
+        .without_lost()
+        .await
+        .whole()
+        .await
+        .ok()?;
+    let text = std::str::from_utf8(&body).ok()?;
+    taking_apart(text.len(), || as_response(run, text))
 }

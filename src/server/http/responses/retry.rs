@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::super::AppState;
 use super::super::error::ApiError;
 use super::super::reads;
-use super::history::response_of;
+use super::items::response_of;
 use protocol::ids::{Owner, RunId, SessionId};
 use protocol::openai::raw::RawObject;
 use quota::heaviest;

@@ -5,24 +5,45 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::super::answer::{set_completion_id, whole};
 use super::super::completions::refuse_elsewhere;
 use super::super::deleted::DeletedObject;
-use super::super::error::ApiError;
+use super::super::error::{ApiError, codes};
 use super::super::extract::{Order, OrderedQuery, Path, Query};
+use super::super::openapi::headers::OF_LOOP;
+use super::super::openapi::operation::Operation;
 use super::super::reads::{self, ReadAnswer};
+use super::super::routes::{ApiEndpoint, Concerned};
 use super::super::stream::followed;
 use super::super::{AppState, resume};
-use super::history::response_of;
-use super::items::SessionItems;
+use super::items::{SessionItems, response_of};
 use super::json_answer;
 use crate::dialects::responses::encode::unfinished_of;
+use crate::dialects::responses::encode::{ResponseEvent, ResponseObject};
 use crate::dialects::responses::objects::ItemPage;
 use agent::runs::{CancelMode, FollowError, RunRecord, RunRecordState, RunStatus};
 use agent::session::StoredSession;
 use protocol::ids::{Owner, RunId};
 use protocol::openai::request::RequestError;
+
+/// The routes of a response, whose requests concern its run.
+pub(super) fn endpoints() -> [ApiEndpoint; 3] {
+    const RESPONSE: &str = "/v1/responses/{id}";
+    [
+        ApiEndpoint::get(RESPONSE, show, describe_show).concerning(Concerned::Run),
+        ApiEndpoint::delete(RESPONSE, delete, describe_delete).concerning(Concerned::Run),
+        ApiEndpoint::post("/v1/responses/{id}/cancel", cancel, describe_cancel)
+            .concerning(Concerned::Run),
+    ]
+}
+
+/// The route of what a response was an answer to.
+pub(super) fn input_endpoint() -> ApiEndpoint {
+    let path = "/v1/responses/{id}/input_items";
+    ApiEndpoint::get(path, input_items, describe_input_items)
+}
 
 /// The query of a reader of a response.
 #[derive(Debug, Deserialize)]
@@ -32,7 +53,7 @@ pub(in super::super) struct ResponseQuery {
 }
 
 /// `GET /v1/responses/{id}`
-pub(in super::super) async fn show(
+async fn show(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -51,17 +72,41 @@ pub(in super::super) async fn show(
     let found = look_up(&state, &owner, &id).await?;
     match found.state {
         RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
-        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
+        RunRecordState::Interrupted => Err(codes::RUN_INTERRUPTED.into()),
         RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
-            unfinished(&found.into()).ok_or_else(ApiError::internal)
+            unfinished(&found.into()).ok_or_else(|| codes::INTERNAL.error())
         }
         // It started in between.
         RunRecordState::Running => Err(not_found()),
     }
 }
 
+fn describe_show(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("getResponse", "A response as it is now")
+        .described(
+            "With `stream=true`, its events after the number `starting_after`, and those to come, while the run lasts and, for a \
+             response in the background, ten minutes longer.",
+        )
+        .query(
+            "stream",
+            json!({"type": "boolean", "default": false}),
+            "Whether the events are sent.",
+        )
+        .query(
+            "starting_after",
+            json!({"type": "integer", "minimum": 0}),
+            "The `sequence_number` of the last event that the client has.",
+        )
+        .answers::<ResponseObject>(200, "The response, or its events.")
+        .streams::<ResponseEvent>(200)
+        .with_headers(200, &OF_LOOP)
+        .fails(&[codes::EVENTS_EXPIRED, codes::REPLICA_UNREACHABLE, codes::APPROVAL_DECIDED])
+        .fails_as_kept_run()
+}
+
 /// `DELETE /v1/responses/{id}`
-pub(in super::super) async fn delete(
+async fn delete(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -92,8 +137,18 @@ pub(in super::super) async fn delete(
     Ok(Json(DeletedObject::new("response", &id)).into_response())
 }
 
+fn describe_delete(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("deleteResponse", "Forgets a response")
+        .described(
+            "A run that has not ended is cancelled. The session keeps its messages, unless this was its only response.",
+        )
+        .answers::<DeletedObject<'_>>(200, "It is deleted.")
+        .fails(&[codes::NOT_FOUND, codes::REPLICA_UNREACHABLE, codes::SESSION_BUSY, codes::SESSION_STORE_UNAVAILABLE])
+}
+
 /// `POST /v1/responses/{id}/cancel`
-pub(in super::super) async fn cancel(
+async fn cancel(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -108,15 +163,26 @@ pub(in super::super) async fn cancel(
     let found = look_up(&state, &owner, &id).await?;
     match found.state {
         RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
-        RunRecordState::Interrupted => Err(ApiError::run_interrupted()),
-        RunRecordState::RunningElsewhere => Err(ApiError::replica_unreachable()),
-        RunRecordState::Waiting => unfinished(&found.into()).ok_or_else(ApiError::internal),
+        RunRecordState::Interrupted => Err(codes::RUN_INTERRUPTED.into()),
+        RunRecordState::RunningElsewhere => Err(codes::REPLICA_UNREACHABLE.into()),
+        RunRecordState::Waiting => unfinished(&found.into()).ok_or_else(|| codes::INTERNAL.error()),
         RunRecordState::Running => Err(not_found()),
     }
 }
 
+fn describe_cancel(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("cancelResponse", "Ends the run of a response")
+        .answers::<ResponseObject>(
+            200,
+            "The response, which has ended; unchanged if it had before.",
+        )
+        .fails(&[codes::REPLICA_UNREACHABLE, codes::APPROVAL_DECIDED])
+        .fails_as_kept_run()
+}
+
 /// `GET /v1/responses/{id}/input_items`
-pub(in super::super) async fn input_items(
+async fn input_items(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
@@ -147,6 +213,18 @@ pub(in super::super) async fn input_items(
     Ok(reads::json(&page, memory))
 }
 
+fn describe_input_items(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("listResponseInputItems", "What a response was an answer to")
+        .answers::<ItemPage>(200, "The items.")
+        .fails(&[
+            codes::INVALID,
+            codes::NOT_FOUND,
+            codes::ANSWERS_OVERLOADED,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
+}
+
 /// How many events of a response the client has, given the number of the last one.
 fn known_events(after: Option<&str>) -> Result<u64, RequestError> {
     match after.map(str::parse::<u64>) {
@@ -169,8 +247,8 @@ async fn events(
     known: u64,
 ) -> Result<Response, ApiError> {
     match look_up(state, owner, id).await?.state {
-        RunRecordState::RunningElsewhere => return Err(ApiError::replica_unreachable()),
-        RunRecordState::Interrupted => return Err(ApiError::run_interrupted()),
+        RunRecordState::RunningElsewhere => return Err(codes::REPLICA_UNREACHABLE.into()),
+        RunRecordState::Interrupted => return Err(codes::RUN_INTERRUPTED.into()),
         RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Waiting => {}
     }
     match state.runs.follow(owner, id, known) {
@@ -180,7 +258,7 @@ async fn events(
             Ok(response)
         }
         Err(FollowError::PastEnd { .. }) => Err(invalid_number().into()),
-        Err(FollowError::Expired | FollowError::NotFound) => Err(ApiError::events_expired()),
+        Err(FollowError::Expired | FollowError::NotFound) => Err(codes::EVENTS_EXPIRED.into()),
     }
 }
 
@@ -238,5 +316,5 @@ fn run_id(text: &str) -> Result<RunId, ApiError> {
 }
 
 fn not_found() -> ApiError {
-    ApiError::not_found("no response has this id")
+    codes::NOT_FOUND.with("no response has this id")
 }

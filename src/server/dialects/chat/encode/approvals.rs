@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::progress::as_json;
+use super::arguments::as_json;
 use agent::event::{RuleRef, ToolKind, ToolSource, WaitingCall};
 use protocol::ids::{ApprovalId, SessionId};
 

@@ -7,13 +7,13 @@ pub(super) mod members;
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use self::members::{
     CallResult, FILE_PRODUCED, FileProducedEvent, NOTICE, NoticeEvent, Phase, ProgressData,
     TOOL_CALL_PROGRESS, TOOL_OUTPUT, ToolCallProgress, ToolData, ToolOutputEvent, WebArguments,
 };
 use super::approvals::{APPROVAL_REQUIRED, ApprovalRequiredEvent};
+use super::arguments::as_json;
 use super::records::ImageTexts;
 use crate::dialects::chat::decode::ProgressMode;
 use agent::event::{
@@ -199,19 +199,6 @@ impl ProgressEvent {
             members: serde_json::to_string(members).unwrap_or_else(|_| "{}".to_owned()),
         }
     }
-}
-
-/// Arguments as a JSON value: the text itself if it is JSON, else the text as a JSON string.
-pub(super) fn as_json(text: &str) -> Box<RawValue> {
-    // In JSON, line breaks occur between tokens only. On an event stream they would end the data line.
-    let line = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {
-        None => Cow::Borrowed(text),
-        Some(_) => Cow::Owned(text.replace(['\n', '\r'], " ")),
-    };
-    let value = serde_json::from_str::<Box<RawValue>>(&line);
-    value
-        .or_else(|_| serde_json::value::to_raw_value(text))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

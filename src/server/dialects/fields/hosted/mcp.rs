@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::ToolEntry;
 use super::object::RequestObject;
-use super::require_approval::{REQUIRE_APPROVAL, required_approval};
+use super::require_approval::{MAX_TOOLS, REQUIRE_APPROVAL, required_approval};
 use agent::draft::ServerDraft;
 use protocol::openai::request::RequestError;
 
@@ -40,9 +40,6 @@ const MAX_DESCRIPTION_BYTES: usize = 2048;
 /// a 400.
 /// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
-/// Most names of tools in a filter. With more the request is a 400.
-/// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
-pub(in crate::dialects) const MAX_TOOLS: usize = 256;
 /// Headers that belong to the transport. Those that begin with `mcp-` do too.
 const TRANSPORT_HEADERS: [&str; 14] = [
     "accept",

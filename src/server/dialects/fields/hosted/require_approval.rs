@@ -2,11 +2,13 @@
 
 use serde::Deserialize;
 
-use super::mcp::MAX_TOOLS;
 use super::object::RequestObject;
 use agent::draft::RequiredApproval;
 use protocol::openai::request::RequestError;
 
+/// Most names of tools in a filter. With more the request is a 400.
+/// Tried by `requested::refused::what_cannot_be_used_is_refused_by_name`.
+pub(super) const MAX_TOOLS: usize = 256;
 /// The member.
 pub(super) const REQUIRE_APPROVAL: &str = "require_approval";
 

@@ -1,15 +1,11 @@
 //! Items of the input that decide about calls.
 
-use super::input::InputItem;
+use super::input::item::{InputItem, RESPONSE};
 use agent::turn::GivenDecision;
 use protocol::ids::ApprovalId;
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::{RequestError, body_member};
 
-/// The type of items that ask.
-pub(super) const REQUEST: &str = "mcp_approval_request";
-/// The type of items that decide.
-pub(super) const RESPONSE: &str = "mcp_approval_response";
 /// The member that names what is decided.
 pub(super) const REQUEST_ID: &str = "approval_request_id";
 

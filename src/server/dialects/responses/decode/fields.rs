@@ -133,12 +133,7 @@ impl<'a> ResponseFields<'a> {
         known: &KnownHistory,
     ) -> Result<Self, RequestError> {
         let truncates = refuse(object)?;
-        let missing = || {
-            let message = "'model' is missing; send the id of a model that GET /v1/models lists";
-            RequestError::field("model", message)
-        };
-        let model: Option<String> = body_member(object, "model", "a string")?;
-        let model = model.or_else(|| known.model.clone()).ok_or_else(missing)?;
+        let model = model(object, known)?;
         let include = Include::read(object)?;
         let tools = DeclaredFields::read(object)?;
         let text = TextFields::read(object)?;
@@ -210,6 +205,15 @@ impl<'a> ResponseFields<'a> {
             options,
         })
     }
+}
+
+/// The model of the request, or that of the response which it continues.
+fn model(object: &RawObject<'_>, known: &KnownHistory) -> Result<String, RequestError> {
+    let model: Option<String> = body_member(object, "model", "a string")?;
+    model.or_else(|| known.model.clone()).ok_or_else(|| {
+        let message = "'model' is missing; send the id of a model that GET /v1/models lists";
+        RequestError::field("model", message)
+    })
 }
 
 fn max_output_tokens(object: &RawObject<'_>) -> Result<Option<u64>, RequestError> {

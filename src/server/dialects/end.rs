@@ -1,0 +1,36 @@
+//! How a run ends: with an answer, or with a failure.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use blobs::parted::PartedText;
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) body: PartedText,
+    /// The time spent waiting for models and tools.
+    pub(crate) waited: Duration,
+    /// It is kept as long as its session.
+    pub(crate) kept: bool,
+}
+
+impl Answer {
+    /// An answer that is kept for a while.
+    pub(super) fn passing((body, waited): (PartedText, Duration)) -> Self {
+        Self {
+            body,
+            waited,
+            kept: false,
+        }
+    }
+}
+
+/// An error, as a client is told of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) status: StatusCode,
+    /// `{"error":{…}}` with OpenAI's error object, as JSON text in one line.
+    pub(crate) envelope: String,
+}
