@@ -5,6 +5,7 @@
 mod clients;
 mod code;
 pub(crate) mod database;
+mod every_endpoint;
 mod extras;
 mod faults;
 mod limits;
