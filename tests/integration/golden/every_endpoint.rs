@@ -4,6 +4,7 @@
 mod at_the_edge;
 mod labels;
 mod of_bodies;
+mod of_things;
 mod of_upstreams;
 mod outcome;
 mod sender;
@@ -269,7 +270,7 @@ fn ids(template: &str) -> Vec<(&'static str, String)> {
     let odd = odd.into_iter().map(|id| (id, id.to_owned()));
     let whole = [
         ("well-formed", well_formed),
-        ("of 600 letters", "x".repeat(600)),
+        ("of 200 letters", "x".repeat(200)),
     ];
     whole.into_iter().chain(odd).collect()
 }

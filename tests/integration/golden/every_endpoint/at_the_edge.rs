@@ -49,6 +49,8 @@ async fn every_endpoint_cors() {
     let app = with_keys(&upstream, origins).start().await;
     let nobody = Sender::of(&app);
     let mut golden = Golden::default();
+    let answer = nobody.send("GET", "/healthz", "").await;
+    golden.line(&answer.header("access-control-expose-headers"));
     for path in [
         "/v1/chat/completions",
         "/v1/responses",
@@ -121,14 +123,14 @@ async fn every_endpoint_in_the_shutdown() {
         ),
     ];
     for (method, path, body) in ENDPOINTS.into_iter().chain(OTHERS).chain(passed) {
-        let mut cases = Cases::default();
         let path = filled(path, "unknown");
-        cases.add(method, sender.send(method, &path, body).await);
+        let line = sender.send(method, &path, body).await.line();
+        golden.line(&format!("{method} {path} -> {line}"));
         if matches!(body, CHAT | RESPONSE) {
             let streamed = body.replacen('{', "{\"stream\":true,", 1);
-            cases.add("streamed", sender.send(method, &path, streamed).await);
+            let line = sender.send(method, &path, streamed).await.line();
+            golden.line(&format!("{method} {path}, streamed -> {line}"));
         }
-        cases.write(&mut golden, &path);
     }
     golden.check("every_endpoint_in_the_shutdown");
     gate.open();
@@ -168,4 +170,34 @@ async fn every_endpoint_of_other_addresses() {
     let mut golden = Golden::default();
     other_address(&mut golden, &app, "/metrics").await;
     golden.check("every_endpoint_of_other_addresses");
+}
+
+#[tokio::test]
+async fn every_endpoint_of_the_console() {
+    let upstream = any_upstream().await;
+    let mut golden = Golden::default();
+    for (name, lines) in [("served", ""), ("not served", "console = false")] {
+        let app = with_keys(&upstream, lines).start().await;
+        let browser = Sender::of(&app).with("accept", "text/html");
+        for (who, sender) in [
+            ("nobody", browser.clone()),
+            ("alice", browser.key(super::KEY)),
+        ] {
+            for path in [
+                "/",
+                "/ui/index.html",
+                "/ui/main.js",
+                "/ui/icon.svg",
+                "/ui/x/y",
+                "/ui/%2e%2e/x",
+            ] {
+                let mut cases = Cases::default();
+                for method in ["GET", "HEAD", "POST", "OPTIONS"] {
+                    cases.add(method, sender.send(method, path, "").await);
+                }
+                cases.write(&mut golden, &format!("{name}, {who}: {path}"));
+            }
+        }
+    }
+    golden.check("every_endpoint_of_the_console");
 }

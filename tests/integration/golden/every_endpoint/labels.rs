@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::record::Golden;
 use super::sender::Sender;
-use super::{ENDPOINTS, KEY, OPERATOR, any_upstream, filled, paths, with_keys};
+use super::{CHAT, ENDPOINTS, KEY, OPERATOR, any_upstream, filled, paths, with_keys};
 use crate::support::eventually;
 
 #[tokio::test]
@@ -26,6 +26,8 @@ async fn every_endpoint_labels() {
     for (method, path, body) in ENDPOINTS {
         ask(&alice, method, &filled(path, "unknown"), body).await;
     }
+    let turn = CHAT.replacen('{', r#"{"session_id":"s","#, 1);
+    ask(&alice, "POST", "/v1/chat/completions", &turn).await;
     for path in paths() {
         for method in ["GET", "POST", "PATCH", "TRACE"] {
             ask(&alice, method, &path, "").await;

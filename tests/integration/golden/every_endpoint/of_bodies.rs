@@ -8,7 +8,7 @@ use super::sender::Sender;
 use super::{ENDPOINTS, any_upstream, app_with, filled};
 
 /// The body `{}` with gzip.
-const GZIP: &[u8] =
+pub(super) const GZIP: &[u8] =
     b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xab\xae\x05\x00\x43\xbf\xa6\xa3\x02\x00\x00\x00";
 
 /// The endpoints that take a body, and forwarded paths.
@@ -24,8 +24,11 @@ fn reading() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     reading.map(|(method, path, body)| (method, filled(path, "unknown"), body))
 }
 
-/// What each of them gets: a name, the value of a header, and the body.
-fn bodies() -> Vec<(&'static str, Option<(&'static str, &'static str)>, Bytes)> {
+/// A header, in the place of the one that a JSON body has.
+type Header = Option<(&'static str, &'static str)>;
+
+/// What each of them gets: a name, a header, and the body.
+fn bodies() -> Vec<(&'static str, Header, Bytes)> {
     let deep = "[".repeat(200) + &"]".repeat(200);
     let form =
         "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nuser_data\r\n--b--\r\n";
@@ -107,7 +110,7 @@ async fn every_endpoint_bodies() {
 #[tokio::test]
 async fn every_endpoint_limits() {
     let upstream = any_upstream().await;
-    let lines = "max_body_bytes = 2048\nmax_header_bytes = 8192";
+    let lines = "max_body_bytes = 2048\nmax_header_bytes = 8192\nbody_timeout = 1";
     let app = app_with(&upstream, lines).await;
     let sender = Sender::of(&app);
     let mut golden = Golden::default();
@@ -152,6 +155,7 @@ async fn every_endpoint_limits() {
         ("CONNECT", "CONNECT localhost:80 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_owned()),
         ("OPTIONS *", "OPTIONS * HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_owned()),
         ("no length and no end", "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: x\r\n\r\n".to_owned()),
+        ("a body that stalls", "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{".to_owned()),
         ("a broken chunk", "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\nzz\r\n".to_owned()),
         ("large chunks", format!("POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\nbb8\r\n{}\r\n0\r\n\r\n", "y".repeat(3000))),
     ] {

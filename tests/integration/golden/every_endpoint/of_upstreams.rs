@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::record::Golden;
+use super::of_bodies::GZIP;
 use super::outcome::Cases;
 use super::sender::Sender;
 use crate::support::app::TestApp;
@@ -18,7 +19,7 @@ const OWN: &str = r#"{"error":{"message":"scripted words","type":"its_type","par
 const CALM: &str = "keep_alive = 300\nfirst_byte_wait = 300\nretry = { max_attempts = 1 }";
 
 /// The kinds of requests that lead to a model call.
-fn requests() -> Vec<(&'static str, &'static str, Value)> {
+fn requests() -> Vec<(String, &'static str, Value)> {
     let messages = json!([{"role": "user", "content": "x"}]);
     let chat = json!({"model": "scripted-model", "messages": messages});
     let function = json!({"name": "t", "parameters": {"type": "object"}});
@@ -28,15 +29,15 @@ fn requests() -> Vec<(&'static str, &'static str, Value)> {
     let unstored = json!({"model": "scripted-model", "input": "x", "store": false});
     let mut requests = Vec::new();
     for (name, path, body) in [
-        ("passed through", "/v1/chat/completions", chat),
+        ("chat", "/v1/chat/completions", chat),
         ("turn", "/v1/chat/completions", turn),
         ("response", "/v1/responses", response),
-        ("response that is not stored", "/v1/responses", unstored),
+        ("unstored response", "/v1/responses", unstored),
     ] {
         let mut streamed = body.clone();
         streamed["stream"] = true.into();
-        requests.push((name, path, body));
-        requests.push(("streamed", path, streamed));
+        requests.push((name.to_owned(), path, body));
+        requests.push((format!("streamed {name}"), path, streamed));
     }
     requests
 }
@@ -47,11 +48,12 @@ async fn failing(golden: &mut Golden, heading: &str, upstreams: &str) {
     let builder = TestApp::builder().dispatch(&hook);
     let app = builder.toml(CALM).toml(upstreams).start().await;
     let sender = Sender::of(&app);
-    golden.heading(heading);
+    let mut cases = Cases::default();
     for (name, path, body) in requests() {
         let outcome = sender.send("POST", path, body.to_string()).await;
-        golden.line(&format!("{name} -> {}", outcome.line()));
+        cases.add(&name, outcome);
     }
+    cases.write(golden, heading);
 }
 
 /// The same with one model server, of which every model call gets this reply.
@@ -86,7 +88,7 @@ async fn upstream_failures_by_status() {
         ("429 with its own words", script::status(429, &headers, OWN)),
         (
             "429 in gzip",
-            script::status(429, &[("content-encoding", "gzip")], "no gzip"),
+            script::status(429, &[("content-encoding", "gzip")], GZIP),
         ),
         ("401", script::status(401, &headers, OWN)),
         (
@@ -276,7 +278,7 @@ async fn headers_of_answers() {
     let app = builder.toml(CALM).start().await;
     let sender = Sender::of(&app);
     let mut golden = Golden::default();
-    for (number, (name, path, body)) in requests().into_iter().enumerate() {
+    for (number, (kind, path, body)) in requests().into_iter().enumerate() {
         let mut other = body.clone();
         other["seed"] = 1.into();
         let mut background = body.clone();
@@ -309,7 +311,7 @@ async fn headers_of_answers() {
             let outcome = sender.send("POST", path, background.to_string()).await;
             cases.add("in the background", outcome);
         }
-        cases.write(&mut golden, &format!("{path}: {name}, {number}"));
+        cases.write(&mut golden, &kind);
     }
     golden.check("headers_of_answers");
 }

@@ -7,14 +7,17 @@ use serde_json::Value;
 
 use super::super::record::Golden;
 
-/// Longest text of a body that is shown as it is, in characters.
+/// Longest text of a refusal that is shown as it is, in characters.
 const SHOWN: usize = 600;
+/// The same of any other answer.
+const SHOWN_OF_SUCCESS: usize = 200;
 
 /// Headers that every answer has.
 const USUAL: [&str; 2] = ["date", "content-length"];
 
 /// Headers of which only the name is shown.
-const NAMED: [&str; 8] = [
+const NAMED: [&str; 9] = [
+    "access-control-expose-headers",
     "content-security-policy",
     "etag",
     "last-modified",
@@ -111,6 +114,11 @@ impl Outcome {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    /// The value of a header.
+    pub(super) fn header(&self, name: &str) -> String {
+        self.headers[name].to_str().unwrap().to_owned()
+    }
+
     fn shown_body(&self) -> String {
         let text = self.text();
         let value = serde_json::from_str(&text).ok();
@@ -129,7 +137,7 @@ impl Outcome {
                     None => format!("{{{}}}", names.join(",")),
                 }
             }
-            _ if self.status.is_success() && text.len() > SHOWN => "(long)".to_owned(),
+            _ if self.status.is_success() && text.len() > SHOWN_OF_SUCCESS => "(long)".to_owned(),
             _ => shortened(&text),
         }
     }

@@ -31,6 +31,8 @@ impl Sender {
             address: origin.trim_start_matches("http://").to_owned(),
             headers: HeaderMap::new(),
         };
+        // An MCP client accepts both.
+        let sender = sender.with("accept", "application/json, text/event-stream");
         sender.with("host", "localhost")
     }
 
