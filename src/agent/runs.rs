@@ -26,11 +26,11 @@ use tokio_util::task::TaskTracker;
 
 use self::blocked::BlockedRuns;
 pub use self::follow::{Follow, FollowError, Followed};
+pub use self::keys::IdempotencyKey;
 use self::log::Page;
 pub use self::polled::ConnectionRun;
 use self::polled::PolledRun;
 pub use self::reader::{Beginning, FirstReader};
-pub use self::records::IdempotencyKey;
 pub use self::report::{Encode, RunReport};
 use self::servers::SuspendedServers;
 use self::settings::Settings;

@@ -1,17 +1,27 @@
-//! The idempotency keys of runs that are not stored.
+//! The idempotency keys of runs: what a key is, and those of runs that are not stored.
 
 use std::collections::{HashMap, VecDeque};
 
 use tokio::time::Instant;
 
-use super::records::IdempotencyKey;
-use super::table::LOG_TTL;
+use super::log::LOG_TTL;
 use protocol::ids::{Owner, RunId};
 use quota::RetainedBytes;
 use store::KeyClaim;
 
 /// Memory that a key counts of that for runs, in bytes.
 pub(super) const KEY_BYTES: usize = 512;
+
+/// The key under which a client may send a request again, and what the request said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The text of the key.
+    pub text: String,
+    /// A digest of the request.
+    pub fingerprint: [u8; 32],
+    /// Nothing of the run may be written to the store.
+    pub in_memory: bool,
+}
 
 /// The keys of all owners.
 #[derive(Debug, Default)]

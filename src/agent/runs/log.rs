@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use memchr::memchr_iter;
@@ -14,6 +15,10 @@ pub(super) const READER_BUFFER: usize = 64 * 1024;
 /// Most bytes of a log; the oldest go first.
 /// Tried by `kept::a_log_has_the_last_four_mebibytes_of_a_run`.
 const MAX_LOG_BYTES: usize = 4 * 1024 * 1024;
+/// How long what memory has of an ended run is kept, and its idempotency key. Then a request under the key is a new
+/// one.
+/// Tried by `keys::a_key_is_kept_until_some_time_after_the_end_of_its_run`.
+pub(super) const LOG_TTL: Duration = Duration::from_secs(600);
 /// Size of the first page that lines are encoded into, in bytes; later pages are larger.
 const FIRST_PAGE: usize = 1024;
 /// Size of the largest page, and about of the most lines that are handed over together, in bytes.

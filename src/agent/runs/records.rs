@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::keys::KEY_BYTES;
+use super::keys::{IdempotencyKey, KEY_BYTES};
 use super::state::{Progress, RunState};
 use super::{Follow, FollowError, Runs};
 use crate::control::AbortReason;
@@ -14,17 +14,6 @@ use store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, StoreE
 
 /// Longest wait for the end of a run whose answer is deleted. Then the record is deleted all the same.
 const END_WAIT: Duration = Duration::from_secs(5);
-
-/// The key under which a client may send a request again, and what the request said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdempotencyKey {
-    /// The text of the key.
-    pub text: String,
-    /// A digest of the request.
-    pub fingerprint: [u8; 32],
-    /// Nothing of the run may be written to the store.
-    pub in_memory: bool,
-}
 
 impl Runs {
     /// The record of a run of this owner; none if there is no such run.

@@ -9,8 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::keys::IdempotencyKey;
 use super::log::{Log, Page};
-use super::records::IdempotencyKey;
 use super::{RunStart, RunStatus};
 use crate::control::{AbortReason, TurnControl};
 use crate::unix_seconds;

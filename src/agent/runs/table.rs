@@ -2,19 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::keys::MemoryKeys;
+use super::log::LOG_TTL;
 use super::state::RunState;
 use protocol::ids::{Owner, RunId};
 use quota::{RetainedMemory, Scarce};
-
-/// How long what memory has of an ended run is kept, and its idempotency key. Then a request under the key is a new
-/// one.
-/// Tried by `keys::a_key_is_kept_until_some_time_after_the_end_of_its_run`.
-pub(super) const LOG_TTL: Duration = Duration::from_secs(600);
 
 /// The runs that can be found by their id.
 #[derive(Debug, Default)]
