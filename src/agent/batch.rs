@@ -119,7 +119,8 @@ impl Batch {
         if call.is_done() {
             return None;
         }
-        let span = CallSpan::begin(&self.context, call);
+        let context = &self.context;
+        let span = CallSpan::begin(&context.services.traces, &context.call, call);
         let trace = span.as_ref().map(CallSpan::headers);
         self.spans.extend(span.map(|span| (index, span)));
         if call.state.has_started() {

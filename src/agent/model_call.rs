@@ -149,7 +149,7 @@ impl ActiveModelCall {
                     );
                     if let Some(span) = self.span.take() {
                         let id = &self.stream.answer_id;
-                        span.answered(&answer, &self.call, &self.fail_over, id);
+                        span.answered(&answer.reply, &self.call, &self.fail_over, id);
                     }
                     return Ok(ModelCallStep::Ended(answer));
                 }

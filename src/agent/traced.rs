@@ -10,19 +10,18 @@ use http::HeaderMap;
 
 use self::contents::{input_messages, output_messages, shortened};
 use super::AgentError;
-use super::batch::BatchContext;
 use super::call::Call;
 use super::event::ToolCallRecord;
-use super::model_call::ModelAnswer;
 use super::stop::{StopReason, TurnEnd};
 use super::turn::TurnRequest;
 use crate::traces::{Span, TracedCall, TracedReply, TracedTurn, Traces};
 use policy::redact::Redactor;
 use protocol::ids::{RunId, SessionId, shown};
 use protocol::openai::usage::{FinishReason, Usage};
-use tools::ToolStatus;
+use tools::{CallContext, ToolStatus};
+use upstream::assemble::ModelReply;
 use upstream::fail_over::FailOver;
-use upstream::{AnswerId, ModelCall, Upstream};
+use upstream::{AnswerId, ModelCall};
 
 /// The operation of a model call.
 const CHAT: &str = "chat";
@@ -142,20 +141,19 @@ impl ModelSpan {
 
     /// The call has failed for good.
     pub(super) fn failed(mut self, error: &AgentError, fail_over: &FailOver) {
-        self.at(&**fail_over.upstream(), fail_over);
+        self.at_upstream(fail_over);
         self.span.fail(error.class());
     }
 
     pub(super) fn answered(
         mut self,
-        answer: &ModelAnswer,
+        reply: &ModelReply,
         call: &ModelCall,
         fail_over: &FailOver,
         id: &AnswerId,
     ) {
-        let reply = &answer.reply;
         let usage = reply.usage.as_ref();
-        self.at(&*answer.upstream, fail_over);
+        self.at_upstream(fail_over);
         self.span.replied(&TracedReply {
             id: id.get(),
             model: reply.model.as_deref().map(shown).as_deref(),
@@ -172,7 +170,8 @@ impl ModelSpan {
         self.span.end();
     }
 
-    fn at(&mut self, upstream: &dyn Upstream, fail_over: &FailOver) {
+    fn at_upstream(&mut self, fail_over: &FailOver) {
+        let upstream = fail_over.upstream();
         let (name, url) = (upstream.name(), upstream.address());
         self.span.at_upstream(name, url, upstream.provider());
         self.span.retried(fail_over.retries());
@@ -181,17 +180,16 @@ impl ModelSpan {
 
 impl CallSpan {
     /// Begins the span of a call, unless the client hears nothing of it.
-    pub(super) fn begin(context: &BatchContext, call: &Call) -> Option<Self> {
-        let traces = &context.services.traces;
+    pub(super) fn begin(traces: &Traces, context: &CallContext, call: &Call) -> Option<Self> {
         if !traces.is_on() || !call.shown() {
             return None;
         }
         let traced = TracedCall {
             tool: &shown(&call.call.name),
             id: &call.call.id,
-            session: context.call.session_id.as_ref().map(SessionId::as_str),
+            session: context.session_id.as_ref().map(SessionId::as_str),
         };
-        traces.tool_call(&context.call.trace, traced).map(Self)
+        traces.tool_call(&context.trace, traced).map(Self)
     }
 
     /// The headers that name the span.
