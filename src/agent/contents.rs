@@ -2,12 +2,12 @@
 //!
 //! A content is read while the request is sent. It is never in memory as a whole.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
 use super::conversation::is_long;
-use super::images::StoredImage;
 use super::inputs::{described, with_parts};
 use super::turn::TurnRequest;
 use super::turn_bytes::TurnBytes;
@@ -28,6 +28,8 @@ const EARLIER: &str = "[an earlier image, which is not shown again]";
 pub(super) const MISSING_FILE: &str = "[a file that was sent here is not available any more]";
 /// Stands for a file that is not looked up because there are so many later ones.
 const EARLIER_FILE: &str = "[an earlier file, which is not shown again]";
+/// The content part of an image after its base64.
+pub(super) const IMAGE_AFTER: &str = r#""},"type":"image_url"}"#;
 /// Most mentions of a history that are looked up; a text stands for the earlier ones.
 const MOST_MENTIONS: usize = 1000;
 
@@ -36,6 +38,13 @@ const MOST_MENTIONS: usize = 1000;
 pub(super) struct NamedContents {
     images: HashMap<FileId, StoredImage>,
     files: HashMap<FileId, EmbeddedContent>,
+}
+
+/// An image in a file.
+#[derive(Debug)]
+pub(super) struct StoredImage {
+    pub(super) mime_type: Cow<'static, str>,
+    pub(super) content: BinaryContent,
 }
 
 /// A part of a message that names a stored content.
@@ -142,6 +151,24 @@ impl NamedContents {
     }
 }
 
+impl StoredImage {
+    /// The content part with the image itself.
+    fn embedded(&self, detail: Option<&str>) -> EmbeddedContent {
+        let after = match detail {
+            Some(detail) => {
+                format!(r#"","detail":{}}},"type":"image_url"}}"#, quoted(detail)).into()
+            }
+            None => IMAGE_AFTER.into(),
+        };
+        EmbeddedContent {
+            before: image_before(&self.mime_type).into(),
+            content: self.content.clone(),
+            after,
+            lost: note_part(MISSING_IMAGE).into(),
+        }
+    }
+}
+
 impl Chooser<'_> {
     /// Admits a mention. Otherwise returns the content part that stands for it.
     async fn note(&mut self, named: NamedContent, looks_up: bool) -> Option<String> {
@@ -222,6 +249,13 @@ impl Chooser<'_> {
         let content = BinaryContent::Stored(files.content(&stored));
         content.exists().await.then_some((stored, content))
     }
+}
+
+/// The content part of an image up to its base64.
+pub(super) fn image_before(mime_type: &str) -> String {
+    let url = quoted(&format!("data:{mime_type};base64,"));
+    let url = url.trim_end_matches('"');
+    format!(r#"{{"image_url":{{"url":{url}"#)
 }
 
 /// The content part with the content of a file.

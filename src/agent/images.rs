@@ -10,9 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::contents::{MISSING_IMAGE, NamedContents, note_part};
+use super::contents::{IMAGE_AFTER, NamedContents, StoredImage, image_before};
 use super::event::{KeptFile, KeptImage, ProducedFile, base64_text};
-use blobs::parted::{BinaryContent, EmbeddedContent};
+use blobs::parted::BinaryContent;
 use protocol::ids::FileId;
 use protocol::openai::message::Message;
 use protocol::openai::raw::quoted;
@@ -20,8 +20,6 @@ use protocol::openai::raw::quoted;
 /// Most frames of an animation that the model gets, at even distances.
 /// Tried by `images::the_model_sees_a_few_frames_of_an_animation_from_its_beginning_to_its_end`.
 const MAX_FRAMES_SHOWN: usize = 8;
-/// The content part of an image after its base64.
-const PART_AFTER: &str = r#""},"type":"image_url"}"#;
 /// Memory reserved for the content part of an image and the text before it, besides its base64.
 const PART_BYTES: usize = 256;
 
@@ -48,13 +46,6 @@ pub(super) struct StoredPart {
     pub(super) id: FileId,
     /// The media type that the content was found to have.
     pub(super) mime_type: String,
-    pub(super) content: BinaryContent,
-}
-
-/// An image in a file.
-#[derive(Debug)]
-pub(super) struct StoredImage {
-    pub(super) mime_type: Cow<'static, str>,
     pub(super) content: BinaryContent,
 }
 
@@ -99,24 +90,6 @@ impl ShownImage {
     }
 }
 
-impl StoredImage {
-    /// The content part with the image itself.
-    pub(super) fn embedded(&self, detail: Option<&str>) -> EmbeddedContent {
-        let after = match detail {
-            Some(detail) => {
-                format!(r#"","detail":{}}},"type":"image_url"}}"#, quoted(detail)).into()
-            }
-            None => PART_AFTER.into(),
-        };
-        EmbeddedContent {
-            before: part_before(&self.mime_type).into(),
-            content: self.content.clone(),
-            after,
-            lost: note_part(MISSING_IMAGE).into(),
-        }
-    }
-}
-
 /// Which of so many frames of an animation the model gets: the first, the last, and others at even distances.
 pub(super) fn frames_shown(count: usize) -> Vec<usize> {
     let most = MAX_FRAMES_SHOWN;
@@ -147,9 +120,9 @@ pub(super) fn image_message(images: Vec<(String, ShownImage)>) -> Option<(Messag
                 }
             }
             ShownImage::Unstored(image) => {
-                json.push_str(&part_before(&image.mime_type));
+                json.push_str(&image_before(&image.mime_type));
                 STANDARD.encode_string(&image.bytes, &mut json);
-                json.push_str(PART_AFTER);
+                json.push_str(IMAGE_AFTER);
             }
         }
     }
@@ -170,13 +143,6 @@ fn expected_bytes((_, image): &(String, ShownImage)) -> usize {
     base64 + PART_BYTES
 }
 
-/// The content part of an image up to its base64.
-fn part_before(mime_type: &str) -> String {
-    let url = quoted(&format!("data:{mime_type};base64,"));
-    let url = url.trim_end_matches('"');
-    format!(r#"{{"image_url":{{"url":{url}"#)
-}
-
 /// The content part that names an image by its file.
 pub(super) fn file_part(id: &FileId) -> String {
     let id = quoted(id.as_str());
@@ -187,6 +153,7 @@ pub(super) fn file_part(id: &FileId) -> String {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::contents::MISSING_IMAGE;
     use super::*;
     use blobs::Blob;
 
