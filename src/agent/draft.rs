@@ -22,8 +22,8 @@ pub use self::tools::{
     ServerDraft, UnofferedTools,
 };
 use super::options::Options;
-use super::turn::GivenDecision;
 use policy::rules::{Effect, RuleEntry};
+use protocol::ids::ApprovalId;
 use protocol::openai::raw::RawObject;
 
 /// A draft, and what is wrong with fields that may not count.
@@ -94,6 +94,19 @@ pub struct DraftInput {
     pub answered_calls: Vec<String>,
     /// Decisions about calls of the session that wait. They are made before the turn goes on.
     pub decisions: Vec<GivenDecision>,
+}
+
+/// A decision that a request brings about a call which waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenDecision {
+    /// The field that names the call, for errors.
+    pub param: String,
+    /// The id of the question; `None` if the client's is the id of none.
+    pub id: Option<ApprovalId>,
+    /// Whether the call runs.
+    pub approves: bool,
+    /// What the model is told with a denial.
+    pub reason: Option<String>,
 }
 
 impl CallDraft {

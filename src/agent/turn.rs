@@ -10,11 +10,11 @@ use super::draft::{DraftTool, TurnDraft};
 use super::event::Notice;
 use super::options::Options;
 use net::polling::block_in_place_if;
-use protocol::ids::{ApprovalId, Owner, RequestId};
+use protocol::ids::{Owner, RequestId};
 use protocol::openai::message::Message;
 
 // The types of the fields, so that a decoder imports only this module.
-pub use super::draft::NamedFile;
+pub use super::draft::{GivenDecision, NamedFile};
 pub use super::parked::{Continuation, SuspendedTurn, SuspendedTurnError};
 pub use crate::session::SessionMode;
 pub(crate) use crate::session::WaitingTurn;
@@ -141,17 +141,4 @@ pub struct TurnRequest {
     pub route: Arc<Route>,
     /// What the client is told before the first model call.
     pub notices: Vec<Notice>,
-}
-
-/// A decision that a request brings about a call which waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenDecision {
-    /// The field that names the call, for errors.
-    pub param: String,
-    /// The id of the question; `None` if the client's is the id of none.
-    pub id: Option<ApprovalId>,
-    /// Whether the call runs.
-    pub approves: bool,
-    /// What the model is told with a denial.
-    pub reason: Option<String>,
 }
