@@ -9,7 +9,6 @@ use serde_json::value::RawValue;
 
 use super::conversation::is_long;
 use super::inputs::{described, with_parts};
-use super::turn::TurnRequest;
 use super::turn_bytes::TurnBytes;
 use crate::session::files::{FileError, FileStore, StoredFile};
 use blobs::parted::{BinaryContent, EmbeddedContent, PartedText};
@@ -17,6 +16,7 @@ use net::polling::block_in_place_if;
 use protocol::ids::{FileId, Owner};
 use protocol::openai::message::{Message, Role};
 use protocol::openai::raw::{RawObject, quoted};
+use upstream::settings::Quirks;
 
 /// Stands for an image whose file was deleted.
 pub(super) const MISSING_IMAGE: &str = "[an image that is not available any more]";
@@ -83,7 +83,8 @@ impl NamedContents {
     /// text stands for each of the others.
     pub(super) async fn of_history(
         files: &FileStore,
-        request: &TurnRequest,
+        owner: &Owner,
+        quirks: &Quirks,
         history: &mut [Message],
         room: TurnBytes,
     ) -> Self {
@@ -92,8 +93,8 @@ impl NamedContents {
         let mentions = block_in_place_if(long, || mentions(history));
         let mut chooser = Chooser {
             files,
-            owner: &request.caller.owner,
-            takes_images: request.route.quirks.images,
+            owner,
+            takes_images: quirks.images,
             room,
             shown: Self::default(),
             earlier_files: HashMap::new(),

@@ -23,6 +23,7 @@ use tracing::Span;
 
 use self::ask::PausedBatch;
 use super::batch::{Batch, BatchStep};
+use super::contents::NamedContents;
 use super::control::TurnControl;
 use super::conversation::Conversation;
 use super::draft::DraftTool;
@@ -36,6 +37,7 @@ use super::said::{Figures, Said};
 use super::stop::StopReason;
 use super::transcript::AnswerText;
 use super::turn::TurnRequest;
+use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
 use super::unstored::UnstoredQuestions;
 use super::{AgentError, AgentParts, RunError};
@@ -285,6 +287,17 @@ impl Run {
             }
         }
     }
+}
+
+/// The stored contents that messages name and the model is shown, within the bytes of a turn.
+async fn named_contents(
+    parts: &AgentParts,
+    request: &TurnRequest,
+    messages: &mut [Message],
+) -> NamedContents {
+    let room = TurnBytes::new(parts.settings.max_turn_bytes);
+    let (files, owner) = (&parts.sessions.files, &request.caller.owner);
+    NamedContents::of_history(files, owner, &request.route.quirks, messages, room).await
 }
 
 fn buffer_mode(request: &TurnRequest) -> BufferMode {

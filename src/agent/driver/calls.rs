@@ -3,15 +3,13 @@
 use super::super::AgentError;
 use super::super::batch::{Batch, BatchContext, BatchOutcome, BatchRun, BatchStage};
 use super::super::call::Call;
-use super::super::contents::NamedContents;
 use super::super::event::{AgentEvent, RoundCall};
 use super::super::machine::AfterBatch;
 use super::super::open_batch::OpenBatch;
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
-use super::super::turn_bytes::TurnBytes;
-use super::{FollowUp, Phase, Run};
+use super::{FollowUp, Phase, Run, named_contents};
 use crate::session::{StoredMessage, TurnChange};
 use protocol::openai::message::Message;
 use protocol::openai::tool::ToolCall;
@@ -140,11 +138,7 @@ impl Run {
         let mut round: Vec<Message> = round.collect();
         let images = match finished.has_stored_images {
             false => finished.images,
-            true => {
-                let files = &self.parts.sessions.files;
-                let room = TurnBytes::new(self.parts.settings.max_turn_bytes);
-                NamedContents::of_history(files, &self.request, &mut round, room).await
-            }
+            true => named_contents(&self.parts, &self.request, &mut round).await,
         };
         self.prompt.push_round(round, images);
         if let Some(text) = ended_by_hook {
@@ -191,9 +185,7 @@ impl Run {
         }
         self.push(stored.into_iter().map(StoredMessage::visible).collect());
         let mut messages = sent;
-        let files = &self.parts.sessions.files;
-        let room = TurnBytes::new(self.parts.settings.max_turn_bytes);
-        let contents = NamedContents::of_history(files, &self.request, &mut messages, room).await;
+        let contents = named_contents(&self.parts, &self.request, &mut messages).await;
         self.prompt.push_round(messages, contents);
     }
 }

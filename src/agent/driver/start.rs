@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
-use super::super::contents::NamedContents;
 use super::super::control::TurnControl;
 use super::super::conversation::{Conversation, OpenContext, OpenedTurn, is_long};
 use super::super::inputs::{InputFiles, Inputs};
@@ -21,7 +20,7 @@ use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
 use super::super::unstored::UnstoredQuestions;
 use super::super::{Agent, AgentError, AgentParts};
-use super::{FollowUp, Phase, Run};
+use super::{FollowUp, Phase, Run, named_contents};
 use crate::session::repair::repair;
 use net::polling::block_in_place_if;
 use policy::hooks::HookRecord;
@@ -56,9 +55,7 @@ impl Run {
             messages,
         );
         let (mut history, follow, inputs) = resolved.await?;
-        let room = TurnBytes::new(parts.settings.max_turn_bytes);
-        let files = &parts.sessions.files;
-        let contents = NamedContents::of_history(files, &request, &mut history, room).await;
+        let contents = named_contents(&parts, &request, &mut history).await;
         let container = request.options.container.as_ref();
         let sources = &parts.tools.sources;
         let turn_env = TurnEnv::new(sources, &owner, conversation.as_mut(), container, inputs);
