@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use self::asked::AskedTools;
 pub(crate) use self::defaults::Defaults;
-pub use self::defaults::KeyDefaults;
 use self::offer::ServerOffer;
 use self::servers::level;
 use self::tool_choice::ToolChoice;
 use super::Agent;
 use super::draft::{CallDraft, Decoded, FaultScope, Faults, TurnDraft};
+pub use super::turn::KeyDefaults;
 use super::turn::{
     CallTemplate, Caller, Capability, ConnectedServer, Permissions, Route, ToolFilter, ToolSet,
     TurnRequest,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-use super::admit::KeyDefaults;
 use super::draft::{DraftTool, TurnDraft};
 use super::event::Notice;
 use super::options::Options;
@@ -46,6 +45,21 @@ pub struct Caller {
     pub key: KeyDefaults,
     /// What the log says of the turn.
     pub record: TurnRecord,
+}
+
+/// What an API key gives the drafts of its callers.
+#[derive(Debug, Clone)]
+pub struct KeyDefaults {
+    /// What it lets server-side tools do.
+    pub permissions: Level,
+}
+
+impl Default for KeyDefaults {
+    fn default() -> Self {
+        Self {
+            permissions: Level::silent(LevelName::Key),
+        }
+    }
 }
 
 /// What the log says of a turn, up to date while it runs. Clones share it.

@@ -4,24 +4,9 @@ use super::super::draft::{DraftFilter, DraftPermissions, TurnDraft};
 use super::super::options::TurnLimits;
 use super::super::settings::Settings;
 use super::super::turn::{
-    Caller, Globs, Level, LevelName, Permissions, RuleError, ToolFilter, compiled,
+    Caller, Globs, KeyDefaults, Level, LevelName, Permissions, RuleError, ToolFilter, compiled,
 };
 use protocol::openai::request::RequestError;
-
-/// What an API key gives the drafts of its callers.
-#[derive(Debug, Clone)]
-pub struct KeyDefaults {
-    /// What it lets server-side tools do.
-    pub permissions: Level,
-}
-
-impl Default for KeyDefaults {
-    fn default() -> Self {
-        Self {
-            permissions: Level::silent(LevelName::Key),
-        }
-    }
-}
 
 /// The defaults and caps of the server and of a key.
 #[derive(Debug, Clone, Copy)]
