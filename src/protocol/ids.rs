@@ -6,6 +6,7 @@
 mod approval;
 mod chat;
 mod random;
+mod run;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 pub use self::approval::ApprovalId;
 pub use self::chat::{ChatId, ChatKey};
 pub use self::random::{fresh_call_id, fresh_delivery_id, fresh_traceparent, hex, random_hex};
+pub use self::run::RunId;
 
 /// Longest session or request id accepted from outside, in characters. A longer session id is a 400, and a longer
 /// request id is replaced.
@@ -29,13 +31,6 @@ const MAX_ID_CHARS: usize = 128;
 const FILE_ID_PREFIX: &str = "file-";
 /// Number of bytes of a file id, each two hexadecimal digits.
 const FILE_ID_BYTES: usize = 16;
-/// What the dialects put before the id of a run.
-const RUN_ID_PREFIXES: [&str; 3] = ["chatcmpl-", "resp_", "msg_"];
-/// Numbers of characters in the ids of runs that this server makes, and in those that it made first.
-const ISSUED_RUN_ID_CHARS: [usize; 2] = [48, 32];
-/// Longest id of a run without its prefix, in characters; there is no run with a longer one.
-/// Tried by `ids::a_run_has_one_id_in_all_dialects`.
-const MAX_RUN_ID_CHARS: usize = 64;
 /// Most characters of a name or word from outside that an error or the log repeats; the rest is cut.
 /// Tried by `look::names_in_the_log_are_bounded_and_plain`.
 const MAX_SHOWN_CHARS: usize = 100;
@@ -72,11 +67,6 @@ pub struct RequestId(Arc<str>);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(Arc<str>);
-
-/// The id of a run, without the prefix that a dialect gives it. Ids are ordered by time, by which the runs of a session are
-/// ordered, and cannot be guessed. The owner is checked as well.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RunId(Arc<str>);
 
 /// The name of the API key that sessions, files and interpreters belong to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -329,78 +319,6 @@ impl FileId {
     }
 }
 
-impl RunId {
-    /// Makes a fresh id.
-    pub fn fresh() -> Self {
-        Self(ordered().into())
-    }
-
-    /// Reads the id of an answer in any dialect: a prefix, and 1 to 64 letters and digits.
-    ///
-    /// # Errors
-    /// When the text is not of that form.
-    pub fn parse(text: &str) -> Result<Self, IdError> {
-        let found = RUN_ID_PREFIXES
-            .iter()
-            .find_map(|prefix| text.strip_prefix(prefix));
-        let id = found.ok_or(IdError::Character)?;
-        if id.is_empty() || id.len() > MAX_RUN_ID_CHARS {
-            return Err(IdError::Length);
-        }
-        match id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            true => Ok(Self(id.into())),
-            false => Err(IdError::Character),
-        }
-    }
-
-    /// The id without a dialect's prefix.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether the id has the form of those that this server makes, or has made.
-    pub fn has_issued_form(&self) -> bool {
-        ISSUED_RUN_ID_CHARS.contains(&self.0.len())
-    }
-
-    /// The id of the run's response.
-    pub fn response_id(&self) -> String {
-        format!("resp_{}", self.0)
-    }
-
-    /// The id of an item of the run's response. It leads back to the run.
-    pub fn item_id(&self, prefix: &str, index: usize) -> String {
-        format!("{prefix}_{}_{index}", self.0)
-    }
-
-    /// The run that an item's id leads to. Text of another form leads to none.
-    pub fn of_item(id: &str) -> Option<Self> {
-        let mut parts = id.split('_');
-        let (prefix, run, index) = (parts.next()?, parts.next()?, parts.next()?);
-        let plain =
-            |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
-        let well_formed = plain(prefix) && plain(index) && parts.next().is_none();
-        (well_formed && plain(run) && run.len() <= MAX_RUN_ID_CHARS).then(|| Self(run.into()))
-    }
-
-    /// The run that a container's id leads to.
-    pub fn of_container(id: &str) -> Option<Self> {
-        let run = id.strip_prefix("cntr_")?;
-        let plain = run.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        (plain && (1..=MAX_RUN_ID_CHARS).contains(&run.len())).then(|| Self(run.into()))
-    }
-
-    /// The id of the container in which the code of the run's session runs.
-    pub fn container_id(&self) -> String {
-        format!("cntr_{}", self.0)
-    }
-
-    /// The id of the run's chat completion.
-    pub fn completion_id(&self) -> String {
-        format!("chatcmpl-{}", self.0)
-    }
-}
-
 /// An id that is ordered by time and cannot be guessed: a UUID of version 7, and 64 more random bits. It has as many characters
 /// as the ids of OpenAI's responses.
 fn ordered() -> String {
@@ -504,24 +422,6 @@ mod tests {
         for bad in ["a b", "a/b", "ä", "a\n", "a%"] {
             assert_eq!(SessionId::parse(bad), Err(IdError::Character), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn a_run_has_one_id_in_all_dialects() {
-        let run = RunId::fresh();
-        assert!(run.has_issued_form());
-        assert_eq!(run.as_str().len(), 48);
-        assert_eq!(RunId::parse(&run.completion_id()).as_ref(), Ok(&run));
-        for prefix in ["resp_", "msg_"] {
-            let id = format!("{prefix}{}", run.as_str());
-            assert_eq!(RunId::parse(&id).as_ref(), Ok(&run));
-        }
-        for bad in ["", "x", "chatcmpl-", "chatcmpl-a_b", "chatcmpl-ä", "req_1"] {
-            assert!(RunId::parse(bad).is_err(), "{bad}");
-        }
-        let longest = "x".repeat(64);
-        assert!(RunId::parse(&format!("msg_{longest}")).is_ok());
-        assert!(RunId::parse(&format!("msg_{longest}x")).is_err());
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ISSUED_RUN_ID_CHARS, ordered};
+use super::ordered;
+use super::run::ISSUED_RUN_ID_CHARS;
 
 /// The beginning of the ids of the items that ask for approvals.
 const ITEM_PREFIX: &str = "mcpr_";
