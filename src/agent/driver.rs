@@ -7,6 +7,7 @@ mod abort;
 mod ask;
 mod calls;
 mod ending;
+mod figures;
 mod hooked;
 mod limit;
 mod park;
