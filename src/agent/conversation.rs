@@ -2,6 +2,7 @@
 
 mod decide;
 mod join;
+mod leased;
 mod open;
 #[cfg(test)]
 mod tests;

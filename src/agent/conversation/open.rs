@@ -1,6 +1,5 @@
 //! Opening the conversation of a run.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
@@ -14,10 +13,9 @@ use super::super::parked::ParkedTurn;
 use super::super::turn::TurnRequest;
 use super::decide::{decide, no_position, nothing_waits};
 use super::join::{going_on, join, open_results, planned, sources, take_parked, without_told};
+use super::leased::{LeasedSession, named_session};
 use super::{Conversation, RunSession, delete_fork};
-use crate::session::{
-    Change, IdOrigin, Lease, Sessions, StoredMessage, StoredSession, WaitingTurn, merge,
-};
+use crate::session::{Change, IdOrigin, Sessions, StoredSession, WaitingTurn};
 use protocol::ids::{FileId, Owner, RunId, SessionId};
 use protocol::openai::citation::CitedSource;
 use protocol::openai::message::{Message, Role};
@@ -53,53 +51,6 @@ impl OpenedTurn {
             parked: None,
             follow: Vec::new(),
         }
-    }
-}
-
-/// A session that a run has leased.
-struct LeasedSession {
-    id: SessionId,
-    lease: Arc<Lease>,
-    found: Option<StoredSession>,
-    id_origin: IdOrigin,
-    /// It was made for this request.
-    is_fork: bool,
-}
-
-impl LeasedSession {
-    /// A session that nothing is stored of.
-    async fn new(
-        sessions: &Sessions,
-        owner: &Owner,
-        id: SessionId,
-        id_origin: IdOrigin,
-    ) -> Result<Self, AgentError> {
-        Ok(Self {
-            lease: Arc::new(sessions.lease(owner, &id).await?),
-            id,
-            found: None,
-            id_origin,
-            is_fork: false,
-        })
-    }
-
-    /// A session with what is stored of it.
-    async fn load(
-        sessions: &Sessions,
-        owner: &Owner,
-        id: SessionId,
-        id_origin: IdOrigin,
-    ) -> Result<Self, AgentError> {
-        let leased = Self::new(sessions, owner, id, id_origin).await?;
-        Ok(Self {
-            found: sessions.store.load(owner, &leased.id).await?,
-            ..leased
-        })
-    }
-
-    /// Whether it does not exist, and the request did not ask for a session of this name.
-    fn is_new(&self) -> bool {
-        self.id_origin != IdOrigin::Client && self.found.is_none()
     }
 }
 
@@ -159,14 +110,14 @@ impl Conversation {
         let session = match (session, &request.options.previous) {
             (Some(session), Some(previous)) => {
                 let is_ephemeral = request.options.ephemeral;
-                let session = after(sessions, session, previous, &incoming, is_ephemeral);
+                let session = session.after(sessions, previous, &incoming, is_ephemeral);
                 let session = session.await;
                 Some(session.map_err(|error| no_position(&request.decisions, error))?)
             }
             (session, _) => session,
         };
         if let Some(session) = &session
-            && let Err(error) = holds_calls(session, answers)
+            && let Err(error) = session.holds_calls(answers)
         {
             if session.is_fork {
                 delete_fork(sessions, &session.lease).await;
@@ -346,97 +297,6 @@ fn shows_answer(request: &TurnRequest, stored: &StoredSession, incoming: &[Messa
         || newest
             .find(|message| !message.is_instruction())
             .is_some_and(|message| *message.role() == Role::Assistant)
-}
-
-/// Checks that a session holds these calls.
-fn holds_calls(session: &LeasedSession, calls: Vec<String>) -> Result<(), AgentError> {
-    let stored = session.found.iter().flat_map(|found| &found.messages);
-    let known: HashSet<&str> = match calls.is_empty() {
-        true => HashSet::new(),
-        false => stored
-            .flat_map(|stored| stored.message.tool_calls())
-            .map(|call| call.id.as_str())
-            .collect(),
-    };
-    let unknown = calls
-        .into_iter()
-        .find(|call| !known.contains(call.as_str()));
-    unknown.map_or(Ok(()), |call| Err(AgentError::UnknownCall { call }))
-}
-
-/// The session that a request names or continues, and who chose its id.
-fn named_session(
-    sessions: &Sessions,
-    request: &TurnRequest,
-    incoming: &[Message],
-    waiting: Option<WaitingTurn>,
-) -> (Option<SessionId>, IdOrigin) {
-    let options = &request.options;
-    match (&options.session_id, &options.chat, waiting) {
-        (Some(id), ..) => (Some(id.clone()), IdOrigin::Client),
-        (None, Some(chat), _) => {
-            let id = sessions.of_chat(&request.caller.owner, chat, incoming);
-            (Some(id), IdOrigin::Chat)
-        }
-        (None, None, Some(WaitingTurn::Stored(id))) => (Some(id), IdOrigin::Client),
-        // It lives as long as one that the client named, but can be deleted to make space.
-        (None, None, _) if options.keep => (None, IdOrigin::Chat),
-        (None, None, _) => (None, IdOrigin::Nameless),
-    }
-}
-
-/// The session in which the turn follows the answer of the run `previous`: the session itself where that is its last answer,
-/// else a fork. A turn without an answer that comes after it is left behind, too, unless the request repeats it. Of a turn
-/// that is not stored only the history is cut.
-async fn after(
-    sessions: &Sessions,
-    session: LeasedSession,
-    previous: &RunId,
-    incoming: &[Message],
-    is_ephemeral: bool,
-) -> Result<LeasedSession, AgentError> {
-    let Some(stored) = &session.found else {
-        return Err(AgentError::NoPosition);
-    };
-    let is_last_run = stored.last_run.as_ref() == Some(previous);
-    let is_answer = |stored: &StoredMessage| stored.view.is_some();
-    let is_of_run = |stored: &StoredMessage| {
-        let view = stored.view.as_ref();
-        view.is_some_and(|view| view.run.as_deref() == Some(previous.as_str()))
-    };
-    let place = stored.messages.iter().position(is_of_run);
-    let last = stored.messages.iter().rposition(is_answer);
-    let place = match place {
-        Some(place) => place,
-        // An answer of another dialect can only be followed while it is the last one.
-        // And one that waits for a decision, while nothing comes after it.
-        None if is_last_run || stored.turn.is_some() => return Ok(session),
-        None => return Err(AgentError::NoPosition),
-    };
-    if last == Some(place)
-        && (is_last_run
-            || place + 1 == stored.messages.len()
-            || merge::repeats(&stored.messages, incoming))
-    {
-        return Ok(session);
-    }
-    if is_ephemeral {
-        let mut found = session.found.unwrap_or_default();
-        found.messages.truncate(place + 1);
-        return Ok(LeasedSession {
-            found: Some(found),
-            ..session
-        });
-    }
-    let before = stored.instructions.len() + place + 1;
-    let id = SessionId::fresh();
-    let store = &sessions.store;
-    store.fork(session.lease.fence(), Some(before), &id).await?;
-    let owner = session.lease.owner();
-    Ok(LeasedSession {
-        is_fork: true,
-        ..LeasedSession::load(sessions, owner, id, IdOrigin::Client).await?
-    })
 }
 
 /// The id of the last tool call whose result the request brings. It identifies the waiting turn.
