@@ -14,11 +14,57 @@ use net::polling::{LONG_BYTES, block_in_place_if};
 use protocol::openai::citation::CitedSource;
 use protocol::openai::message::{Message, Role};
 
+/// A request that is joined to the history of its session.
+#[derive(Debug)]
+pub(super) struct JoinedRequest {
+    /// The suspended turn that the request resumes.
+    pub(super) parked: Option<ParkedTurn>,
+    /// Messages of the request that follow the batch of that turn.
+    pub(super) follow: Vec<Message>,
+    pub(super) change: Change,
+    /// The messages of the next model call.
+    pub(super) history: Vec<Message>,
+}
+
+/// Resumes the suspended turn of a session, or joins the messages of the request to the history without it. The calls that the
+/// turn leaves open have results then.
+pub(super) fn resume_or_join(
+    stored: &mut StoredSession,
+    request: &TurnRequest,
+    mode: SessionMode,
+    mut parked: Option<ParkedTurn>,
+    incoming: Vec<Message>,
+    shows_answer: bool,
+) -> JoinedRequest {
+    let plan = parked
+        .as_mut()
+        .and_then(|parked| going_on(stored, mode, parked, &incoming, shows_answer));
+    let Some(mut plan) = plan else {
+        let results = open_results(stored, request, parked);
+        stored.messages.extend(results);
+        let (change, history) = join(stored, mode, incoming);
+        return JoinedRequest {
+            parked: None,
+            follow: Vec::new(),
+            change,
+            history,
+        };
+    };
+    let follow = std::mem::take(&mut plan.new);
+    let (change, history) = planned(stored, plan);
+    JoinedRequest {
+        parked,
+        follow,
+        change,
+        history,
+    }
+}
+
 /// How a request resumes the suspended turn of its session: its new messages follow the batch of that turn. `None` if the
 /// conversation continues without that turn. A request that adds nothing resumes it. One with new messages does so once a person
 /// has decided about a call: the decided calls run first, and nobody is waited for any more. `shows_answer` says that the
 /// request shows what the turn has said.
-pub(super) fn going_on(
+fn going_on(
     stored: &mut StoredSession,
     mode: SessionMode,
     parked: &mut ParkedTurn,
@@ -159,7 +205,7 @@ pub(super) fn join(
 }
 
 /// The change that a plan comes to, and the history for the model.
-pub(super) fn planned(stored: &StoredSession, joined: MergePlan) -> (Change, Vec<Message>) {
+fn planned(stored: &StoredSession, joined: MergePlan) -> (Change, Vec<Message>) {
     let history = merge::history(stored, &joined);
     let change = Change {
         instructions: joined.instructions,

@@ -12,7 +12,9 @@ use super::super::inputs::{InputFiles, has_files};
 use super::super::parked::ParkedTurn;
 use super::super::turn::TurnRequest;
 use super::decide::{decide, no_position, nothing_waits};
-use super::join::{going_on, join, open_results, planned, sources, take_parked, without_told};
+use super::join::{
+    JoinedRequest, join, open_results, resume_or_join, sources, take_parked, without_told,
+};
 use super::leased::{LeasedSession, named_session};
 use super::{Conversation, RunSession, delete_fork};
 use crate::session::{Change, IdOrigin, Sessions, StoredSession, WaitingTurn};
@@ -189,22 +191,13 @@ impl Conversation {
             return Err(nothing_waits(request));
         }
         let before = stored.messages.len();
-        let going_on = parked
-            .as_mut()
-            .and_then(|parked| going_on(&mut stored, mode, parked, &incoming, shows_answer));
-        let mut follow = Vec::new();
-        let (parked, (mut unsaved, mut history)) = match going_on {
-            Some(mut plan) => {
-                follow = std::mem::take(&mut plan.new);
-                (parked, planned(&stored, plan))
-            }
-            None => {
-                stored
-                    .messages
-                    .extend(open_results(&stored, request, parked));
-                (None, join(&stored, mode, incoming))
-            }
-        };
+        let joined = resume_or_join(&mut stored, request, mode, parked, incoming, shows_answer);
+        let JoinedRequest {
+            parked,
+            follow,
+            change: mut unsaved,
+            mut history,
+        } = joined;
         if !deferred {
             let existing = exists.then_some(&stored);
             let size = context.sessions.check_size(&owner, &id, existing, &unsaved);
