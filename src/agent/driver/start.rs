@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
+use super::super::contents::NamedContents;
 use super::super::control::TurnControl;
 use super::super::conversation::{Conversation, OpenContext, OpenedTurn, is_long};
 use super::super::inputs::{InputFiles, Inputs};
@@ -59,11 +60,7 @@ impl Run {
         let container = request.options.container.as_ref();
         let sources = &parts.tools.sources;
         let turn_env = TurnEnv::new(sources, &owner, conversation.as_mut(), container, inputs);
-        let bytes = history.iter().map(|message| message.json().len()).sum();
-        let long = is_long(history.len(), bytes);
-        let history = block_in_place_if(long, || repair(history));
-        let route = request.route.clone();
-        let prompt = Prompt::new(route, history, contents, request.options.truncates);
+        let prompt = first_prompt(&request, history, contents);
         let answer_text = AnswerText::new(
             request.options.citations.unwrap_or_default(),
             turn_env.sources(),
@@ -147,6 +144,15 @@ async fn opened(
         Box::pin(agent.resume_with(request, *draft)).await;
     }
     Ok(opened)
+}
+
+/// The prompt of a history, in which every call gets its result.
+fn first_prompt(request: &TurnRequest, history: Vec<Message>, contents: NamedContents) -> Prompt {
+    let bytes = history.iter().map(|message| message.json().len()).sum();
+    let long = is_long(history.len(), bytes);
+    let history = block_in_place_if(long, || repair(history));
+    let route = request.route.clone();
+    Prompt::new(route, history, contents, request.options.truncates)
 }
 
 /// Adds the ids of a turn to log lines.
