@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 
 use super::super::call::{Call, CallAnswer, CallState};
-use super::super::event::{AgentEvent, Notice, ToolCallRecord};
+use super::super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};
 use super::super::policy::CallDecision;
 use super::super::policy::repeat::ResultDigest;
 use super::Batch;
@@ -118,11 +118,11 @@ impl Batch {
             message: notice.message,
         });
         self.ready.extend(notices.map(AgentEvent::Notice));
-        if call.shown() {
+        let record = call.shown().then(|| {
             let files = kept.files.iter().map(|file| file.id.clone());
             let file_ids = files.chain(kept.file_ids).collect();
             let repairs = call.repairs.iter();
-            let record = ToolCallRecord {
+            ToolCallRecord {
                 index,
                 round: self.context.call.round,
                 tool_call_id: call.call.id.clone(),
@@ -138,15 +138,8 @@ impl Batch {
                 kind: call.kind,
                 detail: output.detail,
                 frames: kept.frames,
-            };
-            if let Some(span) = self.spans.remove(&index) {
-                span.ended(&record, self.context.services.redactor.as_ref());
             }
-            let files = kept.files.into_iter();
-            self.ready
-                .extend(files.map(|file| AgentEvent::File(Box::new(file))));
-            self.ready.push_back(AgentEvent::Complete(Box::new(record)));
-        }
+        });
         call.state = CallState::Answered(Box::new(CallAnswer {
             ran,
             status,
@@ -158,6 +151,20 @@ impl Batch {
             images: shown,
             terminate: output.terminate,
         }));
+        if let Some(record) = record {
+            self.report(record, kept.files);
+        }
+    }
+
+    /// Ends the span of an answered call, and reports its files and its result to the client.
+    fn report(&mut self, record: ToolCallRecord, files: Vec<ProducedFile>) {
+        if let Some(span) = self.spans.remove(&record.index) {
+            span.ended(&record, self.context.services.redactor.as_ref());
+        }
+        let files = files.into_iter();
+        self.ready
+            .extend(files.map(|file| AgentEvent::File(Box::new(file))));
+        self.ready.push_back(AgentEvent::Complete(Box::new(record)));
     }
 
     /// Whether the model gets the images of results.
