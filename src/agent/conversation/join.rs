@@ -31,9 +31,8 @@ pub(super) struct JoinedRequest {
 pub(super) fn resume_or_join(
     stored: &mut StoredSession,
     request: &TurnRequest,
-    mode: SessionMode,
     mut parked: Option<ParkedTurn>,
-    incoming: Vec<Message>,
+    (incoming, mode): (Vec<Message>, SessionMode),
     shows_answer: bool,
 ) -> JoinedRequest {
     let plan = parked

@@ -191,7 +191,8 @@ impl Conversation {
             return Err(nothing_waits(request));
         }
         let before = stored.messages.len();
-        let joined = resume_or_join(&mut stored, request, mode, parked, incoming, shows_answer);
+        let incoming = (incoming, mode);
+        let joined = resume_or_join(&mut stored, request, parked, incoming, shows_answer);
         let JoinedRequest {
             parked,
             follow,
