@@ -49,7 +49,7 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [11186, 15, 11, 7]),
+    ("agent", [11239, 15, 11, 7]),
     ("app", [839, 7, 0, 3]),
     ("approvals", [283, 2, 4, 1]),
     ("blobs", [1104, 11, 5, 10]),
@@ -62,12 +62,12 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("health", [60, 0, 0, 0]),
     ("hooks", [1338, 1, 0, 1]),
     ("http", [12215, 38, 15, 17]),
-    ("ids", [430, 3, 5, 0]),
+    ("ids", [435, 3, 5, 0]),
     ("launch", [528, 2, 1, 2]),
     ("main", [377, 1, 3, 1]),
     ("manual", [139, 0, 0, 0]),
     ("media", [228, 4, 1, 2]),
-    ("metrics", [836, 3, 0, 1]),
+    ("metrics", [851, 3, 0, 1]),
     ("net", [988, 3, 5, 3]),
     ("openai", [1679, 8, 0, 2]),
     ("parted", [413, 1, 2, 1]),
