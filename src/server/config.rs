@@ -10,7 +10,6 @@
 mod agent;
 mod approvals;
 mod backup;
-mod changes;
 pub mod cli;
 mod cluster;
 mod copy;
@@ -104,8 +103,6 @@ pub struct Config {
     pub(crate) traces: Option<::agent::traces::settings::Settings>,
     /// Settings that are possible but probably not intended, each as one sentence for the operator.
     pub notices: Vec<String>,
-    /// Settings that a change of behaviour concerns, each as one sentence for the operator.
-    pub(crate) changes: Vec<String>,
     /// The same settings as keys of the file.
     effective: Box<file::File>,
     /// Those that were set, as TOML with the place of each.
@@ -223,7 +220,6 @@ impl Config {
             redactor: bool::from(file.redact_secrets).then(|| checks.secrets.redactor()),
             log: agent::log(&file),
             traces,
-            changes: changes::notes(&file, &checks),
             given: given::text(&file, &checks.origins),
             notices: checks.notices,
             effective: Box::new(file),
@@ -253,7 +249,7 @@ impl Config {
     }
 
     fn notes(&self) -> String {
-        let notes = self.notices.iter().chain(&self.changes);
+        let notes = self.notices.iter();
         notes.map(|note| format!("# note: {note}\n")).collect()
     }
 

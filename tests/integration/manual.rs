@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../README.md");
 /// A reader's patience.
 const MOST_README_LINES: usize = 200;
-const SUBJECTS: [&str; 18] = [
+const SUBJECTS: [&str; 17] = [
     "api",
     "responses",
     "tools",
@@ -24,7 +24,6 @@ const SUBJECTS: [&str; 18] = [
     "replicas",
     "limits",
     "speed",
-    "changes",
 ];
 
 fn run(arguments: &[&str]) -> Output {
@@ -47,11 +46,8 @@ fn the_manual_prints_every_subject() {
         assert!(text(&list.stdout).contains(&line), "{subject}");
         let page = run(&["manual", subject]);
         assert_eq!(page.status.code(), Some(0), "{subject}");
-        let page_path = match subject {
-            "changes" => "CHANGELOG.md".to_owned(),
-            _ => format!("src/server/commands/manual/{subject}.md"),
-        };
-        let path = format!("{}/{page_path}", env!("CARGO_MANIFEST_DIR"));
+        let root = env!("CARGO_MANIFEST_DIR");
+        let path = format!("{root}/src/server/commands/manual/{subject}.md");
         assert_eq!(text(&page.stdout), std::fs::read_to_string(path).unwrap());
         assert!(page.stderr.is_empty(), "{subject}");
     }
@@ -67,28 +63,6 @@ fn an_unknown_subject_is_answered_with_the_list_of_subjects() {
     assert!(shown.contains("'cooking'"), "{shown}");
     for subject in SUBJECTS {
         assert!(shown.contains(&format!("\n  {subject} ")), "{shown}");
-    }
-}
-
-#[test]
-fn each_change_names_what_restores_the_former_behaviour() {
-    let settings = include_str!("../../config/loopwright.toml");
-    let page = run(&["manual", "changes"]);
-    let rows: Vec<&str> = text(&page.stdout)
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .skip(1)
-        .collect();
-    assert!(rows.len() > 10, "{rows:?}");
-    for row in rows {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
-        assert_eq!(cells.len(), 2, "{row}");
-        for name in cells[1].split('`').skip(1).step_by(2) {
-            let key = name.split(' ').next().unwrap();
-            let is_setting = key.contains('_') && !key.contains(['.', '/']) && key != "session_id";
-            let known = !is_setting || settings.contains(&format!("{key} ="));
-            assert!(known, "{row}: there is no setting {key}");
-        }
     }
 }
 

@@ -61,7 +61,7 @@ impl App {
         let timeout = config.agent.approval_timeout;
         let asked = (&config.hooks, &hooks);
         let (gate, approval_webhook) = gate(timeout, config.redactor.as_ref(), asked, &metrics)?;
-        let store = open_store(&config.session.store, &config.changes).await?;
+        let store = open_store(&config.session.store).await?;
         summary.log(code.as_ref(), &sources.snapshot());
         let (cluster, replica_listener) =
             listeners::for_replicas(config.cluster.as_ref(), &store).await?;
@@ -186,16 +186,16 @@ fn built_in(
         .chain(search_above.map(ToolSearch::new).map(Source::ToolSearch))
 }
 
-/// Opens the session store. If an older version has made it, the log says what has changed since.
-async fn open_store(url: &StoreUrl, changes: &[String]) -> Result<Store, AppError> {
+/// Opens the session store. If an older version has made it, the log says that it was migrated.
+async fn open_store(url: &StoreUrl) -> Result<Store, AppError> {
     let store = Store::open(url).await.map_err(|source| AppError::Store {
         location: summary::location(url),
         source,
     })?;
     if store.was_upgraded() {
-        for change in changes {
-            tracing::info!("{change} (see `loopwright manual changes`)");
-        }
+        tracing::info!(
+            "the session store was brought up to date; earlier versions of loopwright refuse it from now on"
+        );
     }
     Ok(store)
 }

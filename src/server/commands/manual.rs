@@ -109,15 +109,8 @@ page!(
     "what loopwright costs, and how to measure it"
 );
 
-#[doc = include_str!("../../../CHANGELOG.md")]
-pub(crate) const CHANGES: ManualPage = ManualPage {
-    subject: "changes",
-    summary: "changes that you may notice, and what restores the former behaviour",
-    text: include_str!("../../../CHANGELOG.md"),
-};
-
 /// All pages, in reading order.
-pub(crate) const PAGES: [ManualPage; 18] = [
+pub(crate) const PAGES: [ManualPage; 17] = [
     API,
     RESPONSES,
     TOOLS,
@@ -135,7 +128,6 @@ pub(crate) const PAGES: [ManualPage; 18] = [
     REPLICAS,
     LIMITS,
     SPEED,
-    CHANGES,
 ];
 
 /// The page of a subject.

@@ -1,6 +1,5 @@
 //! Tests of the settings as a whole: the shipped file, the order of precedence, and every refusal.
 
-mod changes;
 mod cluster;
 mod hooks;
 mod limits;
