@@ -3,21 +3,27 @@
 //! `config/loopwright.toml` explains the keys. After the checks the same types hold the effective values, which
 //! `check-config` prints.
 
+pub(super) mod hooks;
+pub(super) mod mcp;
+pub(super) mod web;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::mcp::section::{McpRequestsSection, McpServerSection};
+use self::hooks::{ApprovalWebhookSection, ApproverSection, HookSection};
+use self::mcp::{McpRequestsSection, McpServerSection};
+use self::web::{FileUrlsSection, SearchSection};
 use super::text::{
     AffinityHeader, BaseUrl, BrowserOrigin, EntryName, FilesDir, HostName, KeyDigest,
     ListenAddress, LogFormat, LogLevel, ModuleName, NamePattern, ProviderName, PythonProgram,
     ReplicaName, ServiceUrl, SessionHeader, StoreLocation, ToolDescription, ToolMethod, ToolName,
-    ToolPermission, UpstreamKind, UserAgent, VariableName, WorkDir,
+    ToolPermission, UpstreamKind, VariableName, WorkDir,
 };
 use super::value::{
-    ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
-    Seconds, Switch, UserIds,
+    ByteSize, CommandLine, Count, DAY_MS, GIB, Headers, KIB, MIB, MINUTE_MS, RequiredTier, Seconds,
+    Switch, UserIds,
 };
 use crate::http::settings::DEFAULT_FORWARD;
 use agent::settings::{CitationStyle, ImageStyle};
@@ -26,15 +32,6 @@ use sandbox::settings::{InterpreterLimits, Network};
 use tools::settings::CODING_AGENT_TOOLS;
 use upstream::retry::RetryPolicy;
 use upstream::settings::ChosenQuirks;
-use web::settings::FetchSettings;
-
-/// Unit of times: a minute, in milliseconds.
-const MINUTE_MS: u64 = 60_000;
-/// Unit of times: a day, in milliseconds.
-pub(super) const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
-
-/// Headers by name.
-pub(super) type Headers = BTreeMap<String, HeaderText>;
 
 /// The top level.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -172,11 +169,11 @@ pub(super) struct File {
     pub(super) mcp_servers: BTreeMap<String, McpServerSection>,
     pub(super) mcp_requests: McpRequestsSection,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) hooks: Vec<super::hooks::HookSection>,
+    pub(super) hooks: Vec<HookSection>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) approver: Option<super::hooks::ApproverSection>,
+    pub(super) approver: Option<ApproverSection>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) approval_webhook: Option<super::hooks::ApprovalWebhookSection>,
+    pub(super) approval_webhook: Option<ApprovalWebhookSection>,
     pub(super) file_urls: FileUrlsSection,
     /// After the checks: only if code execution is on.
     pub(super) sandbox: Option<SandboxSection>,
@@ -219,53 +216,6 @@ pub(super) struct SandboxSection {
     pub(super) saved_size: ByteSize<MIB, { 10 * GIB }>,
     pub(super) uids: UserIds,
     pub(super) limits: LimitsSection,
-}
-
-/// `[search]`.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct SearchSection {
-    pub(super) on_request: bool,
-    pub(super) timeout: Seconds<10_000>,
-    pub(super) max_retries: Count<0, 1>,
-    pub(super) max_results: Count<1, 10, 20>,
-    pub(super) max_pages: Count<0, 6>,
-    pub(super) pages_timeout: Seconds<12_000>,
-    pub(super) cache_ttl: Seconds<{ 15 * MINUTE_MS }, true>,
-    pub(super) cache_bytes: ByteSize<0, { 64 * MIB }>,
-    pub(super) parsers: Count<1, 2>,
-    pub(super) parser_timeout: Seconds<10_000>,
-    /// The least for a parser, its stack and a small page.
-    pub(super) parser_memory: ByteSize<{ 64 * MIB }, { 512 * MIB }>,
-    pub(super) embedding_model: Option<String>,
-    /// By default the first upstream.
-    pub(super) embedding_upstream: Option<String>,
-    pub(super) embedding_timeout: Seconds<5_000>,
-    pub(super) pages: PagesSection,
-    pub(super) providers: Vec<ProviderSection>,
-}
-
-/// `[file_urls]`.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct FileUrlsSection {
-    pub(super) hosts: NamePatterns,
-    pub(super) private: NamePatterns,
-    pub(super) ports: Ports,
-    pub(super) timeout: Seconds<30_000>,
-    pub(super) max_bytes: ByteSize<1, { 32 * MIB }>,
-}
-
-/// One entry of `[[search.providers]]`.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ProviderSection {
-    pub(super) name: ProviderName,
-    pub(super) url: Option<ServiceUrl>,
-    pub(super) api_key_env: Option<VariableName>,
-    pub(super) api_key_file: Option<PathBuf>,
-    /// By default what the provider's smallest plan allows.
-    pub(super) requests_per_minute: Option<Count<1>>,
 }
 
 /// One entry of `[[upstreams]]`.
@@ -363,8 +313,8 @@ macro_rules! sections {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, Deserialize, Serialize)]
         #[serde(default, deny_unknown_fields)]
-        pub(super) struct $name {
-            $($(#[$key_doc])* pub(super) $key: $type,)*
+        pub(in crate::config) struct $name {
+            $($(#[$key_doc])* pub(in crate::config) $key: $type,)*
         }
 
         impl From<&$name> for $settings {
@@ -374,6 +324,7 @@ macro_rules! sections {
         }
     )*};
 }
+use sections;
 
 sections! {
     /// `[retry]`.
@@ -403,21 +354,5 @@ sections! {
         files: Count<0, 20>,
         captured_file: ByteSize<0, { 32 * MIB }>,
         captured_total: ByteSize<0, { 64 * MIB }>,
-    }
-
-    /// `[search.pages]`.
-    PagesSection => FetchSettings {
-        user_agent: UserAgent,
-        connect_timeout: Seconds<5_000>,
-        timeout: Seconds<15_000>,
-        max_bytes: ByteSize<KIB, { 8 * MIB }>,
-        max_redirects: Count<0, 5>,
-        ports: Ports,
-        allow: NamePatterns,
-        block: NamePatterns,
-        private: NamePatterns,
-        robots: Switch<true>,
-        per_host: Count<1, 2>,
-        host_interval: Seconds<100, true>,
     }
 }

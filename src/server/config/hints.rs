@@ -3,9 +3,9 @@
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
+use super::file::web::{FileUrlsSection, PagesSection, ProviderSection, SearchSection};
 use super::file::{
-    ApiKeySection, File, FileUrlsSection, LimitsSection, PagesSection, ProviderSection,
-    RetrySection, SandboxSection, SearchSection, ToolSection, UpstreamSection,
+    ApiKeySection, File, LimitsSection, RetrySection, SandboxSection, ToolSection, UpstreamSection,
 };
 
 /// Longest list of possible keys that an error repeats, in characters; a longer one is left out.

@@ -1,66 +1,12 @@
 //! The settings of hooks.
 
-use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
-
 use super::ConfigError;
-use super::file::{File, Headers};
-use super::text::{NamePattern, ServiceUrl, VariableName};
+use super::file::File;
+use super::file::hooks::{ApprovalWebhookSection, ApproverSection, HookSection};
 use super::tools::signing_secret;
 use super::validation::Validation;
-use super::value::{ByteSize, MIB, Seconds};
-use policy::hooks::settings::{HookPoint, HookServiceSettings, HookSettings, OnFailure, Settings};
-
-/// One entry of `[[hooks]]`.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HookSection {
-    on: HookPoint,
-    url: ServiceUrl,
-    /// By default all tools.
-    tools: Option<Vec<NamePattern>>,
-    #[serde(default)]
-    timeout: Seconds<10_000>,
-    #[serde(default)]
-    max_answer_bytes: ByteSize<1, MIB>,
-    #[serde(default)]
-    on_failure: OnFailure,
-    #[serde(default, skip_serializing_if = "Headers::is_empty")]
-    headers: Headers,
-    secret_env: Option<VariableName>,
-    secret_file: Option<PathBuf>,
-}
-
-/// `[approver]`.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ApproverSection {
-    url: ServiceUrl,
-    #[serde(default)]
-    timeout: Seconds<10_000>,
-    #[serde(default)]
-    max_answer_bytes: ByteSize<1, MIB>,
-    #[serde(default)]
-    on_failure: OnFailure,
-    #[serde(default, skip_serializing_if = "Headers::is_empty")]
-    headers: Headers,
-    secret_env: Option<VariableName>,
-    secret_file: Option<PathBuf>,
-}
-
-/// `[approval_webhook]`.
-#[derive(Debug, Clone, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ApprovalWebhookSection {
-    url: ServiceUrl,
-    #[serde(default)]
-    timeout: Seconds<10_000>,
-    #[serde(default, skip_serializing_if = "Headers::is_empty")]
-    headers: Headers,
-    secret_env: Option<VariableName>,
-    secret_file: Option<PathBuf>,
-}
+use super::value::ByteSize;
+use policy::hooks::settings::{HookServiceSettings, HookSettings, OnFailure, Settings};
 
 pub(super) fn settings(file: &File, checks: &Validation<'_>) -> Result<Settings, ConfigError> {
     let hooks = file.hooks.iter().enumerate();

@@ -3,20 +3,19 @@
 mod endpoint;
 mod expand;
 mod json;
-pub(super) mod section;
 
 use std::collections::BTreeSet;
 
 use secrecy::{ExposeSecret, SecretString};
 
 use self::expand::{Placeholders, expand};
-use self::section::{McpKind, McpScopeWord, McpServerSection};
-use super::file::{File, Headers};
+use super::file::File;
+use super::file::mcp::{McpKind, McpScopeWord, McpServerSection};
 use super::names::MAX_NAME_CHARS;
 use super::parse::needs_feature;
 use super::text::NamePattern;
 use super::validation::Validation;
-use super::value::HeaderText;
+use super::value::{HeaderText, Headers};
 use super::{ConfigError, Origin, names};
 use tools::set::Globs;
 use tools::settings::mcp::{

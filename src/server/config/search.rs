@@ -1,6 +1,7 @@
 //! The settings of web search and page reading.
 
-use super::file::{File, ProviderSection, SearchSection};
+use super::file::File;
+use super::file::web::{ProviderSection, SearchSection};
 use super::text::{ProviderName, VariableName};
 use super::validation::Validation;
 use super::value::Count;

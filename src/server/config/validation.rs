@@ -1,6 +1,6 @@
 //! Context and helpers of the checks that involve several keys or the environment. Reads secrets; no error repeats one.
 
-use std::fs::File;
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use ::http::{HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::file::Headers;
+use super::file::File;
 use super::secrets::SecretValues;
 use super::source::Origins;
 use super::text::VariableName;
-use super::value::{HeaderText, SecretRef};
+use super::value::{HeaderText, Headers, SecretRef};
 use super::{ConfigError, Environment, names};
 use policy::rules::{Effect, Level, LevelName, RuleEntry, RuleSet};
 use upstream::settings::CaCertificates;
@@ -43,7 +43,7 @@ pub(super) struct Validation<'a> {
 impl<'a> Validation<'a> {
     /// Reads the certificates, which several parts need.
     pub(super) fn begin(
-        file: &super::file::File,
+        file: &File,
         env: Environment<'a>,
         origins: Origins,
     ) -> Result<Self, ConfigError> {
@@ -198,7 +198,7 @@ impl<'a> Validation<'a> {
 
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let read = File::open(path)?
+    let read = fs::File::open(path)?
         .take(MAX_FILE_BYTES + 1)
         .read_to_string(&mut text)?;
     if u64::try_from(read).is_ok_and(|read| read <= MAX_FILE_BYTES) {

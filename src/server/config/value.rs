@@ -1,5 +1,6 @@
 //! Types of the values in the file that are not plain texts. Each has its default and its bounds.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,10 @@ pub(super) const KIB: u64 = 1024;
 pub(super) const MIB: u64 = 1024 * KIB;
 /// Unit of sizes: a gibibyte.
 pub(super) const GIB: u64 = 1024 * MIB;
+/// Unit of times: a minute, in milliseconds.
+pub(super) const MINUTE_MS: u64 = 60_000;
+/// Unit of times: a day, in milliseconds.
+pub(super) const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
 const WHOLE_NUMBER: &str = "a whole number, 0 or more";
 const SIZE: &str = "a number of bytes, or a text such as \"64KiB\" or \"32MiB\"";
@@ -54,6 +59,9 @@ pub(super) struct Seconds<const DEFAULT_MS: u64 = 0, const MAY_BE_ZERO: bool = f
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Switch<const DEFAULT: bool>(bool);
+
+/// Headers by name.
+pub(super) type Headers = BTreeMap<String, HeaderText>;
 
 /// The value of a header: a text, or where its secret is.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use ::http::{HeaderMap, HeaderValue};
 use url::Url;
 
 use super::Place;
-use super::section::{McpKind, McpOAuthSection, McpServerSection};
+use crate::config::file::mcp::{McpKind, McpOAuthSection, McpServerSection};
 use crate::config::{ConfigError, names, parse};
 use tools::settings::mcp::{HttpKind, McpEndpoint, McpOAuth};
 

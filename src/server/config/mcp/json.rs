@@ -6,7 +6,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::section::McpServerSection;
+use crate::config::file::mcp::McpServerSection;
 
 /// Members of an entry that are keys of `[mcp_servers.NAME]`.
 const KNOWN: &[&str] = &[

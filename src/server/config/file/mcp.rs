@@ -3,10 +3,9 @@
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::config::file::{DAY_MS, Headers};
 use crate::config::text::NamePattern;
 use crate::config::value::{
-    ByteSize, Count, HeaderText, MIB, NamePatterns, Ports, Seconds, Switch,
+    ByteSize, Count, DAY_MS, HeaderText, Headers, MIB, NamePatterns, Ports, Seconds, Switch,
 };
 
 /// One entry of `[mcp_servers]`, or of the file that `mcp_config` names.
