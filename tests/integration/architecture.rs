@@ -122,6 +122,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("approvals", &["client", "config", "ids"]),
     ("health", &["client", "config"]),
     ("launch", &["client", "config"]),
+    ("copies", &["config", "session", "store"]),
     (
         "demo",
         &[

@@ -21,7 +21,15 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
     (
         "server/commands",
-        &["approvals", "client", "demo", "health", "launch", "manual"],
+        &[
+            "approvals",
+            "client",
+            "copies",
+            "demo",
+            "health",
+            "launch",
+            "manual",
+        ],
     ),
     (
         "server/dialects",
