@@ -2,6 +2,7 @@
 //! only some of them may use.
 
 pub(crate) mod modules;
+pub(crate) mod product;
 pub(crate) mod test_items;
 
 use std::collections::BTreeMap;

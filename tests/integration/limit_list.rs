@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use super::architecture::product::code;
 use super::architecture::test_items::lines_of_code;
 use numbers::NumberConstant;
 
@@ -155,7 +156,7 @@ fn the_tests_of_limits_exist() {
 /// What the rooms have, in the order of [`COUNTED`].
 fn counted() -> BTreeMap<String, [usize; 4]> {
     let mut rooms: BTreeMap<String, [usize; 4]> = BTreeMap::new();
-    for (file, text) in numbers::sources() {
+    for (file, text) in code() {
         let [lines, ..] = rooms.entry(numbers::room(&file).to_owned()).or_default();
         *lines += lines_of_code(&text);
     }
@@ -257,9 +258,9 @@ fn the_page_of_the_manual_has_every_limit() {
 fn limits_are_not_written_outside_of_constants() {
     for (start, files) in [("Duration::from_", TIMES), (".take(", TAKEN)] {
         let mut found = BTreeSet::new();
-        for (file, text) in numbers::sources() {
-            let code = numbers::without_constants(&text);
-            let calls = code.split(start).skip(1).map(|rest| {
+        for (file, text) in code() {
+            let text = numbers::without_constants(&text);
+            let calls = text.split(start).skip(1).map(|rest| {
                 let name = |c: char| c.is_ascii_lowercase() || c == '_';
                 rest.trim_start_matches(name).trim_start_matches('(')
             });

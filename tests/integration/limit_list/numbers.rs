@@ -1,11 +1,9 @@
 //! Reads the numeric constants and the tests from the sources.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use super::super::architecture::modules::place;
-use super::super::architecture::test_items::{MARKS, without_tests};
+use super::super::architecture::product::{code, files};
 
 /// Types of numbers. Types of several limits end with `Limits`.
 const TYPES: &[&str] = &[
@@ -79,57 +77,6 @@ pub(super) fn room(file: &str) -> &str {
     place(file).0
 }
 
-/// All files below a folder, by their paths within it.
-fn files(folder: &str) -> BTreeMap<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let (mut found, mut folders) = (BTreeMap::new(), vec![root.clone()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path: PathBuf = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path
-                    .strip_prefix(&root)
-                    .unwrap()
-                    .to_str()
-                    .unwrap()
-                    .to_owned();
-                found.insert(name, fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    found
-}
-
-/// The sources that are compiled into the product, without their tests.
-pub(super) fn sources() -> BTreeMap<String, String> {
-    let all = files("src");
-    let mut of_tests = Vec::new();
-    for (file, text) in &all {
-        for rest in MARKS.iter().flat_map(|mark| text.split(mark).skip(1)) {
-            let mut lines = rest.lines().map(str::trim);
-            let item = lines.find(|line| !line.is_empty() && !line.starts_with("#["));
-            if let Some((_, name)) =
-                item.and_then(|item| item.strip_suffix(';')?.rsplit_once("mod "))
-            {
-                let folder = file.trim_end_matches(".rs");
-                let folder = folder.strip_suffix("/lib").unwrap_or(folder);
-                of_tests.push(format!("{folder}/{name}"));
-            }
-        }
-    }
-    let is_test = |file: &String| {
-        let module = file.trim_end_matches(".rs");
-        of_tests
-            .iter()
-            .any(|test| module == test || module.starts_with(&format!("{test}/")))
-    };
-    let kept = all.into_iter().filter(|(file, _)| !is_test(file));
-    kept.map(|(file, text)| (file, without_tests(&text)))
-        .collect()
-}
-
 /// Name, type and value of the constant that a line begins, and the number of its lines.
 fn constant(lines: &[&str]) -> Option<(String, String, String, usize)> {
     let line = lines.first()?.trim_start();
@@ -178,7 +125,7 @@ fn is_number(kind: &str) -> bool {
 /// The constants of all sources that are numbers, in the order of their files.
 pub(super) fn all() -> Vec<NumberConstant> {
     let mut found = Vec::new();
-    for (file, text) in sources() {
+    for (file, text) in code() {
         let lines: Vec<&str> = text.lines().collect();
         let all = (0..lines.len()).filter_map(|at| Some((at, constant(&lines[at..])?)));
         let all: Vec<_> = all.collect();
