@@ -13,12 +13,13 @@ pub(crate) fn arguments_sha256(arguments: &Map<String, Value>) -> String {
     let text = serde_json_canonicalizer::to_vec(arguments)
         .or_else(|_| serde_json::to_vec(arguments))
         .unwrap_or_default();
-    format!("{:x}", Sha256::digest(text))
+    protocol::ids::hex(&Sha256::digest(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::ids::hex;
 
     fn object(json: &str) -> Map<String, Value> {
         serde_json::from_str(json).unwrap()
@@ -29,7 +30,7 @@ mod tests {
     }
 
     fn sha256(text: &str) -> String {
-        format!("{:x}", Sha256::digest(text))
+        hex(&Sha256::digest(text))
     }
 
     /// Sections 3.2.2 to 3.2.4 of RFC 8785: the sample object, and its bytes.
@@ -51,7 +52,7 @@ mod tests {
         assert_eq!(canonical(input).as_bytes(), bytes);
         assert_eq!(
             arguments_sha256(&object(input)),
-            format!("{:x}", Sha256::digest(bytes))
+            hex(&Sha256::digest(bytes))
         );
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use protocol::ids::hex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -114,13 +115,13 @@ fn folded(value: Value) -> Value {
     match value {
         Value::String(text) if text.len() > SHOWN => {
             let start: String = text.chars().take(20).collect();
-            let digest = Sha256::digest(&text);
-            format!("{start}… {} bytes {digest:x}", text.len()).into()
+            let digest = hex(&Sha256::digest(&text));
+            format!("{start}… {} bytes {digest}", text.len()).into()
         }
         Value::Array(list) if list.len() > LISTED => {
-            let digest = Sha256::digest(Value::from(list.as_slice()).to_string());
+            let digest = hex(&Sha256::digest(Value::from(list.as_slice()).to_string()));
             let ends = [&list[0], &list[list.len() - 1]].map(|entry| folded(entry.clone()));
-            json!({"entries": list.len(), "digest": format!("{digest:x}"), "ends": ends})
+            json!({"entries": list.len(), "digest": digest, "ends": ends})
         }
         Value::Array(list) => list.into_iter().map(folded).collect(),
         Value::Object(members) => {
