@@ -16,17 +16,10 @@ use super::policy::{CallDecision, CallFacts, CallOutcome};
 use net::polling::{LONG_BYTES, block_in_place_if};
 use protocol::openai::citation::CitedSource;
 use protocol::openai::tool::ToolCall;
-use tools::gate::{CallRefusal, GateWait};
+use tools::gate::GateWait;
+use tools::refusal::{CallRefusal, CancelledCall};
 use tools::repair::Repair;
 use tools::{RemoteToolName, ToolKind, ToolOutput, ToolStatus};
-
-/// The result for the model of a call that was cancelled while it ran.
-const CANCELLED: &str = "The call was cancelled while it was running. It may have taken effect or not; find out before you \
-                         repeat it.";
-/// The same of a call that changes nothing.
-const CANCELLED_READ: &str = "The call was cancelled before it had a result.";
-/// The same of a call that had not started.
-const CANCELLED_BEFORE: &str = "This call was not run: the turn was cancelled before it started.";
 
 /// One call of the model in its batch.
 #[derive(Debug, Serialize, Deserialize)]
@@ -129,10 +122,6 @@ impl Call {
 
     /// The answer to a call that does not run because of the decision about it.
     pub(super) fn refusal(&self) -> CallRefusal {
-        let suppressed = |text| CallRefusal {
-            status: ToolStatus::Suppressed,
-            text,
-        };
         match self.decision {
             CallDecision::Run | CallDecision::HandOver | CallDecision::Explain => CallRefusal {
                 status: ToolStatus::Error,
@@ -143,11 +132,8 @@ impl Call {
                 text: self.problem.clone(),
             },
             CallDecision::Unwritten => CallRefusal::unwritten(),
-            CallDecision::Suppress => suppressed(repeated_text(&self.call)),
-            CallDecision::OverLimit => suppressed(
-                "This call was not run: the limit on tool calls is reached. Answer with what you have."
-                    .to_owned(),
-            ),
+            CallDecision::Suppress => CallRefusal::repeated(&self.call.name),
+            CallDecision::OverLimit => CallRefusal::over_limit(),
         }
     }
 
@@ -176,15 +162,11 @@ impl Call {
 
     /// The answer to the call if it is cancelled.
     pub(super) fn cancelled(&self) -> CallRefusal {
-        let text = match (self.state.has_started(), self.effect) {
-            (false, _) => CANCELLED_BEFORE,
-            (true, CallEffect::ReadOnly) => CANCELLED_READ,
-            (true, CallEffect::Idempotent | CallEffect::MayChange) => CANCELLED,
-        };
-        CallRefusal {
-            status: ToolStatus::Cancelled,
-            text: text.to_owned(),
-        }
+        CallRefusal::cancelled_at(match (self.state.has_started(), self.effect) {
+            (false, _) => CancelledCall::NotStarted,
+            (true, CallEffect::ReadOnly) => CancelledCall::Reading,
+            (true, CallEffect::Idempotent | CallEffect::MayChange) => CancelledCall::Running,
+        })
     }
 
     /// Whether the call is reported to the client. Calls of tools that do not exist are not.
@@ -286,14 +268,4 @@ impl<'de> Deserialize<'de> for Started {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         bool::deserialize(deserializer).map(|started| Self(Arc::new(AtomicBool::new(started))))
     }
-}
-
-fn repeated_text(call: &ToolCall) -> String {
-    format!(
-        "This call was not run: '{}' was called with exactly these arguments before, nothing has changed since, and \
-         calling it again will not bring anything new. Consider what the call was meant to find out and which assumption \
-         behind it may be wrong, given the results that you have. Then either take a different approach (another \
-         tool, or other arguments), or say plainly in your answer what could not be found out.",
-        call.name
-    )
 }

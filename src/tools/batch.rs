@@ -18,7 +18,8 @@ use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::gate::{Admission, CallRefusal, Gate, GateRequest, GateWait, PassedResult, Verdict};
+use super::gate::{Admission, Gate, GateRequest, GateWait, PassedResult, Verdict};
+use super::refusal::{CallRefusal, CancelledCall};
 use super::{
     CallContext, ProgressSender, SharedTool, ToolError, ToolInvocation, ToolOutput, ToolProgress,
     ToolStatus,
@@ -27,17 +28,6 @@ use super::{
 /// Most pieces of live output that are buffered. Then the tool waits for the reader.
 /// Tried by `batch::live_output::a_slow_reader_holds_the_tool_up`.
 const PROGRESS_BUFFER: usize = 16;
-/// The result text of a call that was cancelled at the deadline.
-const CANCELLED_TEXT: &str = "The call was cancelled while it was running: the time limit of this turn was reached. It may have \
-                              taken effect or not; find out before you repeat it.";
-/// The same of a call that changes nothing.
-const CANCELLED_READ_TEXT: &str =
-    "The call was cancelled before it had a result: the time limit of this turn was reached.";
-/// The same of a call that had not started.
-const NOT_STARTED_TEXT: &str =
-    "This call was not run: the time limit of this turn was reached before it started.";
-/// The result text of a call that panicked.
-const PANICKED_TEXT: &str = "the tool failed unexpectedly";
 
 /// One call of a batch.
 #[derive(Debug)]
@@ -290,7 +280,7 @@ async fn finish(
         context,
     }) = admission
     else {
-        return CallEnd::Refused(not_started());
+        return CallEnd::Refused(CallRefusal::out_of_time(CancelledCall::NotStarted));
     };
     // The hooks are not asked again about a call that has waited.
     let hook_context = context.or_else(|| call.hook_context.take());
@@ -320,7 +310,7 @@ async fn finish(
         .deadline
         .is_some_and(|deadline| deadline <= Instant::now())
     {
-        return CallEnd::Refused(not_started());
+        return CallEnd::Refused(CallRefusal::out_of_time(CancelledCall::NotStarted));
     }
     if shared.context.hook_record.has_ended() {
         return CallEnd::Refused(CallRefusal::turn_ended());
@@ -351,14 +341,6 @@ async fn finish(
         changed_arguments,
         ..result
     })
-}
-
-/// The refusal of a call that had not started at the deadline.
-fn not_started() -> CallRefusal {
-    CallRefusal {
-        status: ToolStatus::Cancelled,
-        text: NOT_STARTED_TEXT.to_owned(),
-    }
 }
 
 /// Resolves once with the announcement of a start.
@@ -441,7 +423,7 @@ fn conclude(
     read_only: bool,
 ) -> (ToolStatus, ToolOutput) {
     let (tool, call_id) = (&*invocation.name, &*invocation.call_id);
-    let (status, text) = match ended {
+    let CallRefusal { status, text } = match ended {
         Ended::Answered(Ok(output)) => return (output.status.into(), output),
         Ended::Answered(Err(error)) => {
             let cause = causes(&error);
@@ -450,19 +432,17 @@ fn conclude(
                 ToolError::TimedOut(_) => ToolStatus::Timeout,
                 ToolError::Rejected(_) | ToolError::Failed { .. } => ToolStatus::Error,
             };
-            (status, error.to_string())
+            let text = error.to_string();
+            CallRefusal { status, text }
         }
         Ended::Panicked => {
             tracing::error!(tool, call_id, "tool call panicked");
-            (ToolStatus::Error, PANICKED_TEXT.to_owned())
+            CallRefusal::panicked()
         }
-        Ended::Cancelled => {
-            let text = match read_only {
-                true => CANCELLED_READ_TEXT,
-                false => CANCELLED_TEXT,
-            };
-            (ToolStatus::Cancelled, text.to_owned())
-        }
+        Ended::Cancelled => CallRefusal::out_of_time(match read_only {
+            true => CancelledCall::Reading,
+            false => CancelledCall::Running,
+        }),
     };
     let output = ToolOutput {
         content: text,

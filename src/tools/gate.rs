@@ -27,9 +27,10 @@ use self::audit::DecidedBy;
 pub use self::audit::DecisionCounter;
 pub(crate) use self::hooked::PassedResult;
 pub use self::permissions::TurnPermissions;
+pub use super::refusal::CallRefusal;
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
-use super::{CallContext, SharedTool, Tool, ToolStatus};
+use super::{CallContext, SharedTool, Tool};
 use policy::hooks::answer::ToolDecision;
 use policy::hooks::approver::Approver;
 use policy::hooks::client::{BeforeTool, join};
@@ -97,132 +98,12 @@ pub enum Verdict {
     Wait(Box<GateWait>),
 }
 
-/// Why a call does not run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallRefusal {
-    /// The status of the call.
-    pub status: ToolStatus,
-    /// The text for the model.
-    pub text: String,
-}
-
 impl From<Verdict> for Admission {
     fn from(verdict: Verdict) -> Self {
         Self {
             verdict,
             arguments: None,
             context: None,
-        }
-    }
-}
-
-impl CallRefusal {
-    /// The refusal of a call that the rules or a hook deny.
-    pub(crate) fn denied(tool: &str, reason: Option<&str>) -> Self {
-        let text = match reason {
-            Some(reason) => format!("This call of '{tool}' is not permitted: {reason}"),
-            None => format!("This call of '{tool}' is not permitted. Answer without it."),
-        };
-        Self {
-            status: ToolStatus::Denied,
-            text,
-        }
-    }
-
-    /// The refusal of every call of a tool.
-    pub(crate) fn never_permitted(tool: &str, reason: Option<&str>) -> Self {
-        let text = match reason {
-            Some(reason) => format!("The tool '{tool}' is not permitted here: {reason}"),
-            None => format!("The tool '{tool}' is not permitted here. Answer without it."),
-        };
-        Self {
-            status: ToolStatus::Denied,
-            text,
-        }
-    }
-
-    /// The refusal of a call that waits for a decision which nobody can make.
-    pub fn undecided() -> Self {
-        Self {
-            status: ToolStatus::Denied,
-            text: "This call was not run: it needs an approval, and nobody can give it here."
-                .to_owned(),
-        }
-    }
-
-    /// The refusal of a call that a person has denied.
-    pub(crate) fn denied_by_person(message: Option<&str>) -> Self {
-        let text = match message {
-            Some(message) => {
-                format!("This call was not run: a person has denied it and says: {message}")
-            }
-            None => "This call was not run: a person has denied it.".to_owned(),
-        };
-        Self {
-            status: ToolStatus::Denied,
-            text,
-        }
-    }
-
-    /// The refusal of a call that a person has denied several times.
-    pub(crate) fn denied_before() -> Self {
-        Self {
-            status: ToolStatus::Denied,
-            text: "This call was not run: a person has denied this very call twice. Do not make it again."
-                .to_owned(),
-        }
-    }
-
-    /// The refusal of a call about which nobody has decided in time.
-    pub(crate) fn expired() -> Self {
-        Self {
-            status: ToolStatus::Denied,
-            text: "This call was not run: it needs an approval, and nobody decided in time."
-                .to_owned(),
-        }
-    }
-
-    /// The refusal of a call that waits in a turn which is cancelled.
-    pub fn cancelled() -> Self {
-        Self {
-            status: ToolStatus::Cancelled,
-            text: "This call was not run: the turn was cancelled.".to_owned(),
-        }
-    }
-
-    /// The refusal of a call after a hook has ended the turn.
-    pub(crate) fn turn_ended() -> Self {
-        Self {
-            status: ToolStatus::Cancelled,
-            text: "This call was not run: a hook has ended the turn.".to_owned(),
-        }
-    }
-
-    /// The refusal of a call that could not be stored before it runs.
-    pub fn unwritten() -> Self {
-        Self {
-            status: ToolStatus::Error,
-            text: "This call was not run and nothing was done: the history of the conversation could not be written."
-                .to_owned(),
-        }
-    }
-
-    /// The refusal of a call that waited when the conversation went on without it.
-    pub fn left() -> Self {
-        Self {
-            status: ToolStatus::Denied,
-            text: "This call was not run: the user went on.".to_owned(),
-        }
-    }
-
-    /// The refusal of a call whose tool has gone or changed while the call waited.
-    pub fn changed(tool: &str) -> Self {
-        Self {
-            status: ToolStatus::Error,
-            text: format!(
-                "This call was not run: the tool '{tool}' has changed or is not available any more. Make the call again \
-                 if it is still offered."
-            ),
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod mcp;
 pub mod mcp_offer;
 mod output;
 pub mod python;
+pub mod refusal;
 pub mod repair;
 pub mod requested;
 pub(crate) mod schema;

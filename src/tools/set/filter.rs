@@ -5,7 +5,7 @@ use std::sync::Arc;
 use globset::{Glob, GlobSet};
 
 use super::super::Tool;
-use super::super::gate::CallRefusal;
+use super::super::refusal::CallRefusal;
 use policy::rules::Permissions;
 use protocol::ids::shown;
 

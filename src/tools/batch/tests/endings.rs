@@ -28,8 +28,10 @@ async fn the_deadline_cancels_what_runs_and_what_waits() {
         deadline: Some(Instant::now() + seconds(4)),
     };
     let events = outcome(calls(sleeper(&started), &[1, 9, 9, 1]), limits).await;
-    let cancelled = |took: u64| format!("cancelled after {took}: {CANCELLED_TEXT}");
-    let not_started = format!("cancelled: {NOT_STARTED_TEXT}");
+    let text = |call| CallRefusal::out_of_time(call).text;
+    let running = text(CancelledCall::Running);
+    let cancelled = |took: u64| format!("cancelled after {took}: {running}");
+    let not_started = format!("cancelled: {}", text(CancelledCall::NotStarted));
     let mut rest = events[1..].to_vec();
     rest.sort();
     assert_eq!(events[0], (0, "ok after 1: call_0".to_owned()));
@@ -42,7 +44,11 @@ async fn the_deadline_cancels_what_runs_and_what_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn at_the_deadline_a_sequential_batch_tells_what_started_from_what_did_not() {
-    for (read_only, text) in [(false, CANCELLED_TEXT), (true, CANCELLED_READ_TEXT)] {
+    for (read_only, call) in [
+        (false, CancelledCall::Running),
+        (true, CancelledCall::Reading),
+    ] {
+        let text = CallRefusal::out_of_time(call).text;
         assert_eq!(text.contains("may have taken effect"), !read_only);
         let started = Arc::default();
         let limits = BatchLimits {
@@ -53,7 +59,8 @@ async fn at_the_deadline_a_sequential_batch_tells_what_started_from_what_did_not
         tool.policy.sequential = true;
         tool.policy.read_only = read_only;
         let events = outcome(calls(tool, &[1, 9, 1, 1]), limits).await;
-        let not_started = format!("cancelled: {NOT_STARTED_TEXT}");
+        let not_started = CallRefusal::out_of_time(CancelledCall::NotStarted).text;
+        let not_started = format!("cancelled: {not_started}");
         let expected = [
             (0, "ok after 1: call_0".to_owned()),
             (1, format!("cancelled after 3: {text}")),
@@ -124,7 +131,10 @@ async fn a_panic_before_the_first_poll_and_one_after_a_wait_are_caught() {
         });
         let events = outcome(calls(tool, &[0]), parallel(8)).await;
         assert!(events[0].1.starts_with("error after"), "{events:?}");
-        assert!(events[0].1.ends_with(PANICKED_TEXT), "{events:?}");
+        assert!(
+            events[0].1.ends_with(&CallRefusal::panicked().text),
+            "{events:?}"
+        );
     }
 }
 

@@ -106,7 +106,8 @@ async fn the_deadline_cancels_a_call_that_waits_at_the_gate() {
     let begin = Instant::now();
     let batch = calls(sleeper(&started), &[1]);
     let events = outcome_at(slow_for_the_first(), batch, limits).await;
-    let cancelled = format!("cancelled: {NOT_STARTED_TEXT}");
+    let cancelled = CallRefusal::out_of_time(CancelledCall::NotStarted).text;
+    let cancelled = format!("cancelled: {cancelled}");
     let expected = [(0, cancelled.as_str())];
     assert_eq!(events, owned(&expected));
     assert_eq!(begin.elapsed(), seconds(5));
