@@ -5,10 +5,10 @@
 //! Starts no task: calls run while the stream is polled. A reader that stops polling pauses them, and dropping the stream
 //! cancels them.
 
-use std::error::Error;
-use std::panic::AssertUnwindSafe;
+mod execution;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ::http::HeaderMap;
@@ -16,14 +16,12 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
-use super::gate::{Admission, Gate, GateRequest, GateWait, PassedResult, Verdict};
-use super::refusal::{CallRefusal, CancelledCall};
-use super::{
-    CallContext, ProgressSender, SharedTool, ToolError, ToolInvocation, ToolOutput, ToolProgress,
-    ToolStatus,
-};
+use self::execution::{Announcement, CallEnd, Shared, finish};
+use super::gate::{Gate, GateWait};
+use super::refusal::CallRefusal;
+use super::{CallContext, ProgressSender, SharedTool, ToolOutput, ToolProgress, ToolStatus};
 
 /// Most pieces of live output that are buffered. Then the tool waits for the reader.
 /// Tried by `batch::live_output::a_slow_reader_holds_the_tool_up`.
@@ -155,15 +153,6 @@ pub fn run(
         .flatten_unordered(sequential.then_some(1))
 }
 
-/// What the calls of a batch share.
-struct Shared {
-    context: Arc<CallContext>,
-    gate: Arc<Gate>,
-    /// One permit per call that may run at the same time; calls get permits in order.
-    slots: Semaphore,
-    deadline: Option<Instant>,
-}
-
 /// A call that runs while it is polled.
 struct Running {
     index: usize,
@@ -174,23 +163,6 @@ struct Running {
     work: Option<BoxFuture<'static, CallEnd>>,
     /// Reported after the remaining live output.
     end: Option<CallEnd>,
-}
-
-/// A call is about to start.
-struct Announcement {
-    start: StartPermission,
-    changed_arguments: Option<String>,
-}
-
-/// The last event of a call.
-enum CallEnd {
-    Done(ToolResult),
-    Refused(CallRefusal),
-    Waiting {
-        wait: Box<GateWait>,
-        changed_arguments: Option<String>,
-        hook_context: Option<String>,
-    },
 }
 
 fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
@@ -254,95 +226,6 @@ impl Running {
     }
 }
 
-/// Takes a call through the gate and runs it.
-async fn finish(
-    mut call: BatchCall,
-    shared: Arc<Shared>,
-    progress: ProgressSender,
-    announce: Option<oneshot::Sender<Announcement>>,
-) -> CallEnd {
-    let request = GateRequest {
-        tool: &call.tool,
-        name: &call.name,
-        call_id: &call.call_id,
-        arguments: &call.arguments,
-        trace: call.trace.as_ref(),
-        context: &shared.context,
-    };
-    let admission = tokio::select! {
-        biased;
-        admission = shared.gate.admit(request) => Some(admission),
-        () = passed(shared.deadline) => None,
-    };
-    let Some(Admission {
-        verdict,
-        arguments,
-        context,
-    }) = admission
-    else {
-        return CallEnd::Refused(CallRefusal::out_of_time(CancelledCall::NotStarted));
-    };
-    // The hooks are not asked again about a call that has waited.
-    let hook_context = context.or_else(|| call.hook_context.take());
-    let (verdict, changed) = match verdict {
-        Verdict::RunWith(arguments) => (Verdict::Run, Some(arguments)),
-        verdict => (verdict, arguments),
-    };
-    let mut changed_arguments = None;
-    if let Some(arguments) = changed {
-        call.arguments = arguments;
-        changed_arguments = serde_json::to_string(&call.arguments).ok();
-    }
-    match verdict {
-        Verdict::Run | Verdict::RunWith(_) => {}
-        Verdict::Refuse(refusal) => return CallEnd::Refused(refusal),
-        Verdict::Wait(wait) => {
-            return CallEnd::Waiting {
-                wait,
-                changed_arguments,
-                hook_context,
-            };
-        }
-    }
-    // The semaphore is never closed.
-    let slot = shared.slots.acquire().await;
-    if shared
-        .deadline
-        .is_some_and(|deadline| deadline <= Instant::now())
-    {
-        return CallEnd::Refused(CallRefusal::out_of_time(CancelledCall::NotStarted));
-    }
-    if shared.context.hook_record.has_ended() {
-        return CallEnd::Refused(CallRefusal::turn_ended());
-    }
-    if let Some(announce) = announce {
-        let (permission, permitted) = oneshot::channel();
-        let _closed = announce.send(Announcement {
-            start: StartPermission(permission),
-            changed_arguments: changed_arguments.clone(),
-        });
-        if permitted.await.is_err() {
-            return CallEnd::Refused(CallRefusal::unwritten());
-        }
-    }
-    let (mut result, invocation) = run_call(call, &shared, progress).await;
-    // The tool is done: a hook that looks at its result holds up no other call.
-    drop(slot);
-    let result_of = PassedResult {
-        invocation: &invocation,
-        context: hook_context,
-        deadline: shared.deadline,
-    };
-    let passing = shared
-        .gate
-        .pass_result(result_of, &mut result.status, &mut result.output);
-    passing.await;
-    CallEnd::Done(ToolResult {
-        changed_arguments,
-        ..result
-    })
-}
-
 /// Resolves once with the announcement of a start.
 async fn announced(starting: &mut Option<oneshot::Receiver<Announcement>>) -> Announcement {
     let start = match starting {
@@ -353,114 +236,6 @@ async fn announced(starting: &mut Option<oneshot::Receiver<Announcement>>) -> An
     match start {
         Some(start) => start,
         None => std::future::pending().await,
-    }
-}
-
-/// Runs a call to its end within its time limits.
-async fn run_call(
-    call: BatchCall,
-    shared: &Shared,
-    progress: ProgressSender,
-) -> (ToolResult, ToolInvocation) {
-    let started = Instant::now();
-    let timeout = call.tool.policy().timeout;
-    let deadline = shared.deadline;
-    let invocation = ToolInvocation {
-        name: call.name,
-        arguments: call.arguments,
-        call_id: call.call_id,
-        trace: call.trace,
-        progress,
-        context: shared.context.clone(),
-    };
-    let ended = tokio::select! {
-        // A result that is ready at the deadline counts.
-        biased;
-        ended = guarded(&call.tool, &invocation, &call.started) => ended,
-        () = passed(deadline) => Ended::Cancelled,
-        () = passed(started.checked_add(timeout)) => Ended::Answered(Err(ToolError::TimedOut(timeout))),
-    };
-    let (status, output) = conclude(ended, &invocation, call.tool.policy().read_only);
-    let result = ToolResult {
-        status,
-        output,
-        duration: started.elapsed(),
-        changed_arguments: None,
-    };
-    (result, invocation)
-}
-
-/// How a run ended.
-enum Ended {
-    Answered(Result<ToolOutput, ToolError>),
-    Panicked,
-    Cancelled,
-}
-
-/// Makes the call. A panic ends only this call.
-async fn guarded(tool: &SharedTool, invocation: &ToolInvocation, started: &AtomicBool) -> Ended {
-    started.store(true, Ordering::Relaxed);
-    let call = async { tool.call(invocation).await };
-    // After a panic no state of the call is used.
-    match AssertUnwindSafe(call).catch_unwind().await {
-        Ok(answer) => Ended::Answered(answer),
-        Err(_) => Ended::Panicked,
-    }
-}
-
-/// Resolves at the given time; never if there is none.
-async fn passed(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The status and output of an ended call. Logs failures, without arguments and results.
-fn conclude(
-    ended: Ended,
-    invocation: &ToolInvocation,
-    read_only: bool,
-) -> (ToolStatus, ToolOutput) {
-    let (tool, call_id) = (&*invocation.name, &*invocation.call_id);
-    let CallRefusal { status, text } = match ended {
-        Ended::Answered(Ok(output)) => return (output.status.into(), output),
-        Ended::Answered(Err(error)) => {
-            let cause = causes(&error);
-            tracing::warn!(tool, call_id, cause, "tool call failed");
-            let status = match error {
-                ToolError::TimedOut(_) => ToolStatus::Timeout,
-                ToolError::Rejected(_) | ToolError::Failed { .. } => ToolStatus::Error,
-            };
-            let text = error.to_string();
-            CallRefusal { status, text }
-        }
-        Ended::Panicked => {
-            tracing::error!(tool, call_id, "tool call panicked");
-            CallRefusal::panicked()
-        }
-        Ended::Cancelled => CallRefusal::out_of_time(match read_only {
-            true => CancelledCall::Reading,
-            false => CancelledCall::Running,
-        }),
-    };
-    let output = ToolOutput {
-        content: text,
-        ..ToolOutput::default()
-    };
-    (status, output)
-}
-
-/// The causes of a failure, for the log. Leaves out the text for the model, which may repeat the arguments.
-fn causes(error: &ToolError) -> String {
-    match error {
-        ToolError::Rejected(_) => "the call cannot be made like this".to_owned(),
-        ToolError::TimedOut(_) => error.to_string(),
-        ToolError::Failed { .. } => {
-            let chain = std::iter::successors(error.source(), |&error| error.source());
-            let texts: Vec<String> = chain.map(ToString::to_string).collect();
-            texts.join(": ")
-        }
     }
 }
 

@@ -2,13 +2,15 @@ mod endings;
 mod gate;
 mod live_output;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::{Tool, ToolPolicy, ToolSource};
+use crate::gate::Verdict;
+use crate::refusal::CancelledCall;
+use crate::{Tool, ToolError, ToolInvocation, ToolPolicy, ToolSource};
 use protocol::openai::tool::ToolDefinition;
 
 type Act =
