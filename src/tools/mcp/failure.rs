@@ -5,10 +5,13 @@ use std::error::Error;
 use rmcp::model::{ErrorData, ProtocolVersion};
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-use super::http::HttpError;
 use crate::error_body::MOST_BYTES;
 use net::certificate_remedy;
+
+/// Why a request over HTTP failed, as the SDK has it.
+pub(super) type HttpError = StreamableHttpError<reqwest::Error>;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]

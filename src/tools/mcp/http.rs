@@ -8,13 +8,12 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, RequestBuilder, Response};
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
-    StreamableHttpResponseLimits,
+    SseError, StreamableHttpClient, StreamableHttpPostResponse, StreamableHttpResponseLimits,
 };
 use sse_stream::Sse;
 use url::Url;
 
-use super::failure::RequestFailure;
+use super::failure::{HttpError, RequestFailure};
 use super::oauth::Tokens;
 use super::pace::Pace;
 use super::post::{Envelope, get, post};
@@ -32,7 +31,6 @@ const MAX_RETRY_MS: u64 = 30_000;
 const MAX_EVENT_ID_BYTES: usize = 1024;
 
 type EventStream = BoxStream<'static, Result<Sse, SseError>>;
-pub(super) type HttpError = StreamableHttpError<reqwest::Error>;
 
 /// Where the client for a server comes from.
 #[derive(Debug, Clone)]

@@ -14,8 +14,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use url::Url;
 
-use super::failure::RequestFailure;
-use super::http::HttpError;
+use super::failure::{HttpError, RequestFailure};
 use super::message::{self, ServerMessage};
 use super::pace::{MESSAGE_BYTES, Pace};
 use super::secrets::Secrets;
