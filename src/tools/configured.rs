@@ -1,47 +1,19 @@
 //! The tool sources of the configuration: the `[[tools]]` entries and the dispatch URL.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::SharedTool;
-use super::set::{FilterError, Globs, MAX_NAME_CHARS, ToolFilter, is_declarable, is_name};
+use super::dispatch::Dispatch;
+use super::globs::{FilterError, Globs};
+use super::health::Health;
 use super::settings::{HttpToolSettings, Settings};
-use super::source::{FixedTools, Health, Source, SourceError};
+use super::source::{FixedTools, Source, SourceError};
+use super::tool_name::{MAX_NAME_CHARS, is_name};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
 use net::reach;
-use protocol::openai::tool::{CallKind, ToolDefinition};
-
-/// Most names of declared functions of which the log says where they go. Requests choose the names; of others the log
-/// says nothing.
-const MOST_NAMES: usize = 256;
-
-/// The dispatch URL, and the patterns of the declared tools that it runs.
-#[derive(Debug, Clone)]
-pub struct Dispatch {
-    /// `None`: those that chat completions declare, without `client_tool_names`, and none of dialects whose clients declare
-    /// tools of their own machine.
-    tools: Option<Globs>,
-    /// In lower case.
-    client_tool_names: Globs,
-    endpoint: Arc<Endpoint>,
-    told: Arc<Mutex<HashSet<(String, Destination)>>>,
-}
-
-/// Where the calls of a declared function go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Destination {
-    Webhook,
-    /// To the client, because no pattern names the function.
-    Unnamed,
-    /// To the client, because there are no patterns, and clients of the dialect declare tools of their own machine.
-    ClientMachine,
-    /// To the client, because there are no patterns, and coding agents give this name to a tool of their own machine.
-    CodingAgent,
-}
 
 /// Why the configured tools cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -111,16 +83,13 @@ pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError>
         let tools = dispatch.tools.as_deref();
         let client_names = dispatch.client_tool_names.iter();
         let client_names: Vec<_> = client_names.map(|name| name.to_lowercase()).collect();
-        sources.push(Source::Dispatch(Dispatch {
-            tools: tools
-                .map(|patterns| globs("dispatch_tools", patterns))
-                .transpose()?,
-            client_tool_names: globs("client_tool_names", &client_names)?,
-            told: Arc::default(),
-            endpoint: Endpoint::dispatch(&client, dispatch)
-                .map_err(ConfiguredToolsError::DispatchEndpoint)?
-                .into(),
-        }));
+        let tools = tools.map(|patterns| globs("dispatch_tools", patterns));
+        sources.push(Source::Dispatch(Dispatch::new(
+            tools.transpose()?,
+            globs("client_tool_names", &client_names)?,
+            Endpoint::dispatch(&client, dispatch)
+                .map_err(ConfiguredToolsError::DispatchEndpoint)?,
+        )));
     }
     Ok(sources)
 }
@@ -140,76 +109,6 @@ pub async fn reach_all(settings: &Settings) -> Vec<(String, Result<(), String>)>
         )
     });
     join_all(reaching).await
-}
-
-impl Dispatch {
-    /// Whether the dispatch URL runs a declared tool; `only_named` is for dialects whose clients declare tools of their own
-    /// machine. Does not check whether the request may use it.
-    pub(super) fn runs(
-        &self,
-        tool: &ToolDefinition,
-        filter: &ToolFilter,
-        only_named: bool,
-    ) -> bool {
-        if tool.kind != CallKind::Function || filter.is_for_client(&tool.name) {
-            return false;
-        }
-        let destination = match self.tools {
-            None if only_named => Destination::ClientMachine,
-            _ => self.destination(&tool.name),
-        };
-        self.tell(&tool.name, destination);
-        destination == Destination::Webhook
-    }
-
-    /// Where the calls of a function go that a chat completion declares.
-    fn destination(&self, name: &str) -> Destination {
-        match &self.tools {
-            Some(patterns) if !patterns.matches(name) => Destination::Unnamed,
-            None if self.client_tool_names.matches(&name.to_lowercase()) => {
-                Destination::CodingAgent
-            }
-            None | Some(_) => Destination::Webhook,
-        }
-    }
-
-    /// Says in the log once where a name goes.
-    fn tell(&self, name: &str, destination: Destination) {
-        if !is_declarable(name) {
-            return;
-        }
-        let mut told = self.told.lock();
-        if told.len() >= MOST_NAMES || !told.insert((name.to_owned(), destination)) {
-            return;
-        }
-        drop(told);
-        let place = match destination {
-            Destination::Webhook => "is declared by a request; its calls go to the dispatch URL",
-            Destination::Unnamed => {
-                "is declared and matches no pattern of dispatch_tools; it stays with the client"
-            }
-            Destination::ClientMachine => {
-                "is declared by a request of the Responses API and stays with the client, because dispatch_tools is not set; \
-                 --dispatch-tools names the functions that go to the dispatch URL"
-            }
-            Destination::CodingAgent => {
-                "is declared and stays with the client, because client_tool_names has the names of coding agents' own tools; \
-                 --dispatch-tools names the functions that go to the dispatch URL"
-            }
-        };
-        tracing::info!("`{name}` {place}");
-    }
-
-    /// The tool that a declared function of this name would be, if the dispatch URL would run it.
-    pub(super) fn tool_named(&self, name: &str) -> Option<SharedTool> {
-        let is_run = self.destination(name) == Destination::Webhook && is_declarable(name);
-        is_run.then(|| self.tool(ToolDefinition::function(name, "", "{}")))
-    }
-
-    /// The declared tool, run by the dispatch URL.
-    pub(super) fn tool(&self, definition: ToolDefinition) -> SharedTool {
-        Arc::new(HttpTool::dispatched(&self.endpoint, definition))
-    }
 }
 
 fn http_tool(

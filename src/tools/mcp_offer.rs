@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::SharedTool;
-use super::set::Globs;
-use super::source::Health;
+use super::globs::Globs;
+use super::health::Health;
 use protocol::ids::Owner;
 
 /// What a server offers at the moment.

@@ -4,21 +4,17 @@
 //! `tools[]` that is sent upstream. Runs nothing.
 
 mod brought;
-mod filter;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub(crate) use self::filter::FilterError;
-pub use self::filter::{Globs, ToolFilter};
-use super::configured::Dispatch;
+use super::dispatch::Dispatch;
+pub use super::filter::ToolFilter;
+pub use super::globs::Globs;
+use super::tool_name::{MAX_NAME_CHARS, is_declarable};
 use super::tool_search::{SearchableTools, TOOL_SEARCH, ToolSearch};
 use super::{SharedTool, ToolKind, ToolSource};
 use protocol::openai::tool::ToolDefinition;
-
-/// Longest name of a tool that model servers accept, in characters; a longer one is refused.
-/// Tried by `set::names_are_checked_where_the_server_takes_part`.
-pub(super) const MAX_NAME_CHARS: usize = 64;
 
 /// Why a request's tools cannot be used; the text is for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -375,18 +371,6 @@ fn push_item(list: &mut String, item: &str) {
         list.push(',');
     }
     list.push_str(item);
-}
-
-/// Whether a request may declare this name. Upstreams differ in whether they accept dots, so dots are allowed here.
-pub(super) fn is_declarable(name: &str) -> bool {
-    is_name(name, |byte| matches!(byte, b'_' | b'-' | b'.'))
-}
-
-pub(super) fn is_name(name: &str, is_mark: impl Fn(u8) -> bool) -> bool {
-    (1..=MAX_NAME_CHARS).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || is_mark(byte))
 }
 
 #[cfg(test)]

@@ -10,18 +10,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::Value;
 
 pub use self::workspace::WorkspaceGuard;
 use super::SharedTool;
-use super::configured::Dispatch;
+use super::dispatch::Dispatch;
+use super::filter::ToolFilter;
+pub use super::health::Health;
 use super::mcp::RequestedServers;
 use super::mcp_offer::McpOffer;
 use super::python::{CodeExecution, EXECUTE_PYTHON};
 use super::requested::{Availability, Capability, RequestedTools};
-use super::set::{ToolFilter, ToolSet, ToolSetBuilder, ToolSetError};
+use super::set::{ToolSet, ToolSetBuilder, ToolSetError};
 use super::tool_search::{TOOL_SEARCH, ToolSearch};
 use super::web::{WEB_SEARCH, WebAccess};
 use protocol::ids::{Owner, WorkspaceId};
@@ -55,16 +55,6 @@ pub struct FixedTools {
     pub health: Health,
 }
 
-/// Whether a source can run calls at this moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Health {
-    /// Calls can run.
-    Ready,
-    /// Calls cannot run; no request is offered the source's tools.
-    Down,
-}
-
 /// The sources of the server.
 #[derive(Debug, Default)]
 pub struct Sources {
@@ -90,16 +80,6 @@ pub enum SourceError {
         "tool '{0}' has the name of a built-in tool; give it another name, or switch the built-in one off"
     )]
     BuiltIn(String),
-}
-
-impl Health {
-    /// The word for the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Down => "down",
-        }
-    }
 }
 
 impl Source {

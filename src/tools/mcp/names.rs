@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use sha2::{Digest, Sha256};
 
-use crate::set::MAX_NAME_CHARS;
+use crate::tool_name::MAX_NAME_CHARS;
 use protocol::ids::hex;
 
 /// Size of the digest that tells names apart that are too long, in characters.

@@ -22,8 +22,8 @@ use super::instances::{InstanceKey, InstanceLease, InstanceLimits, Instances, Se
 use super::listed::{self, Listing, REQUESTED};
 use super::process::ProcessUser;
 use crate::ToolInvocation;
+use crate::globs::Globs;
 use crate::mcp_offer::McpServerRequest;
-use crate::set::Globs;
 use crate::settings::mcp::{
     HttpKind, McpEndpoint, McpRequestSettings, McpScope, McpServerSettings, McpTransport,
 };

@@ -7,7 +7,7 @@ use ::http::HeaderMap;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::set::Globs;
+use crate::globs::Globs;
 use net::CaCertificates;
 
 /// Settings of MCP servers.

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::super::SharedTool;
+use super::super::health::Health;
 use super::super::mcp::{ConnectedServer, RequestedServers};
 use super::super::mcp_offer::McpOffer;
-use super::{Health, Source, SourceList};
+use super::{Source, SourceList};
 
 impl SourceList {
     /// What connects to the MCP servers that requests declare, if they may declare any.

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::set::Globs;
+use crate::globs::Globs;
 use crate::{Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
 
 /// A tool that answers with its own name.

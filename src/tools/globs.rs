@@ -1,12 +1,7 @@
-//! The lists of name patterns that say which tools a request may use.
-
-use std::sync::Arc;
+//! Lists of name patterns.
 
 use globset::{Glob, GlobSet};
 
-use super::super::Tool;
-use super::super::refusal::CallRefusal;
-use policy::rules::Permissions;
 use protocol::ids::shown;
 
 /// Most patterns of one list. Requests bring them, and compiling each takes time; a longer list is refused.
@@ -15,17 +10,6 @@ const MAX_PATTERNS: usize = 256;
 /// Longest pattern, in characters, as names have at most 64; a longer one is refused.
 /// Tried by `tools::set::a_glob_that_cannot_be_read_is_named`.
 const MAX_PATTERN_CHARS: usize = 256;
-
-/// Which tools a request may use.
-#[derive(Debug, Clone)]
-pub struct ToolFilter {
-    /// `None` allows every tool.
-    allow: Option<Globs>,
-    deny: Globs,
-    client_tools: Globs,
-    enabled: bool,
-    permissions: Permissions,
-}
 
 /// Why a list of patterns cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,49 +33,6 @@ pub enum FilterError {
 /// A list of name patterns; a name matches if any pattern matches it.
 #[derive(Debug, Clone, Default)]
 pub struct Globs(GlobSet);
-
-impl ToolFilter {
-    /// Server-side tools that match `allow`, if it is given, and do not match `deny`. The client runs the declared tools
-    /// that match `client_tools`. If `enabled` is false, no server-side tool is used.
-    pub fn new(allow: Option<Globs>, deny: Globs, client_tools: Globs, enabled: bool) -> Self {
-        Self {
-            allow,
-            deny,
-            client_tools,
-            enabled,
-            permissions: Permissions::default(),
-        }
-    }
-
-    /// The same filter under rules: what they deny whatever its arguments is not offered.
-    #[must_use]
-    pub fn under(self, permissions: Permissions) -> Self {
-        Self {
-            permissions,
-            ..self
-        }
-    }
-
-    /// What the model is told of a tool of which the rules deny every call.
-    pub(crate) fn denial(&self, tool: &dyn Tool) -> Option<Arc<str>> {
-        let (name, policy) = (&tool.definition().name, tool.policy());
-        let denied = self.permissions.denies_whatever(name, policy.classes())?;
-        let refusal = CallRefusal::never_permitted(name, denied.reason.as_deref());
-        Some(refusal.text.into())
-    }
-
-    /// Whether a server-side tool of this name may be used.
-    pub(crate) fn offers(&self, name: &str) -> bool {
-        self.enabled
-            && self.allow.as_ref().is_none_or(|globs| globs.matches(name))
-            && !self.deny.matches(name)
-    }
-
-    /// Whether the client runs a declared tool even if the dispatch URL could run it.
-    pub(crate) fn is_for_client(&self, name: &str) -> bool {
-        !self.enabled || self.client_tools.matches(name)
-    }
-}
 
 impl Globs {
     /// These names alone, whatever signs they hold.
