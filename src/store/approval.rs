@@ -1,6 +1,5 @@
 //! The records of calls that wait for a person's decision.
 
-use super::tx::{SqlValue, signed};
 use protocol::ids::{ApprovalId, Owner, RunId, SessionId};
 
 /// A call that waits for a person's decision, as it is inserted.
@@ -119,24 +118,6 @@ impl ApprovalQuestion {
         texts.into_iter().chain(more).map(String::len).sum()
     }
 
-    /// The arguments of [`super::approvals::INSERT`].
-    pub(super) fn values(&self, session: i64) -> [SqlValue<'_>; 12] {
-        [
-            self.id.as_str().into(),
-            session.into(),
-            self.run.as_str().into(),
-            i64::from(self.round).into(),
-            SqlValue::any(&self.tool_call_id),
-            SqlValue::any(&self.tool),
-            SqlValue::any(&self.arguments),
-            (&*self.digest).into(),
-            SqlValue::any(&self.scope),
-            SqlValue::AnyText(self.reason.as_deref()),
-            SqlValue::AnyText(self.rule.as_deref()),
-            self.expires_micros().into(),
-        ]
-    }
-
     /// Until when it can be decided, in microseconds.
     pub(super) fn expires_micros(&self) -> i64 {
         self.expires_at
@@ -146,9 +127,9 @@ impl ApprovalQuestion {
 
 impl ApprovalDecision {
     /// The bytes that it counts for its session.
-    pub(super) fn bytes(&self) -> i64 {
+    pub(super) fn bytes(&self) -> usize {
         let texts = [self.message.as_deref(), self.verdict.edited()];
-        signed(texts.into_iter().flatten().map(str::len).sum::<usize>())
+        texts.into_iter().flatten().map(str::len).sum()
     }
 }
 

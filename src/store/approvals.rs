@@ -4,9 +4,8 @@ use super::approval::{
     Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, Decided, Remember,
 };
 use super::clock::seconds;
-use super::sessions::{run_id, session_id};
 use super::shares::StatementSize;
-use super::tx::{Row, SqlValue, Tx, signed, unsigned, values};
+use super::tx::{Row, SqlValue, Tx, run_id, session_id, signed, unsigned, values};
 use super::usage::Room;
 use super::{Growth, Store, StoreError, retrying};
 use protocol::ids::{ApprovalId, Owner, SessionId};
@@ -239,7 +238,7 @@ impl Store {
         room: Room,
     ) -> Result<Result<Decided, u64>, StoreError> {
         let server = Owner::server();
-        let size = StatementSize::of_bytes(unsigned(decision.bytes()));
+        let size = StatementSize::of_bytes(decision.bytes() as u64);
         let mut tx = self.begin(owner.unwrap_or(&server), size).await?;
         let (decided, growth) = tx.decide(owner, id, decision).await?;
         if let Some(growth) = growth {
@@ -274,6 +273,26 @@ impl WaitingFilter<'_> {
             self.owner.map(Owner::as_str).into(),
             signed(self.calls).into(),
             i64::try_from(self.bytes).unwrap_or(i64::MAX).into(),
+        ]
+    }
+}
+
+impl ApprovalQuestion {
+    /// The arguments of [`INSERT`].
+    pub(super) fn values(&self, session: i64) -> [SqlValue<'_>; 12] {
+        [
+            self.id.as_str().into(),
+            session.into(),
+            self.run.as_str().into(),
+            i64::from(self.round).into(),
+            SqlValue::any(&self.tool_call_id),
+            SqlValue::any(&self.tool),
+            SqlValue::any(&self.arguments),
+            (&*self.digest).into(),
+            SqlValue::any(&self.scope),
+            SqlValue::AnyText(self.reason.as_deref()),
+            SqlValue::AnyText(self.rule.as_deref()),
+            self.expires_micros().into(),
         ]
     }
 }
@@ -321,7 +340,7 @@ impl Tx {
         if self.count(decide, decided).await? == 0 {
             return Ok((Decided::Already, None));
         }
-        let after = before + decision.bytes();
+        let after = before + signed(decision.bytes());
         let count = "UPDATE sessions SET bytes = $2 WHERE num = $1";
         self.rows(count, values![session, after]).await?;
         let decided = approval(self.one(ONE, values![id.as_str(), owner]).await?)?;

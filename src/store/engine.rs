@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 use super::clock::ExpiryTime;
-use super::lease::{Fence, Hold, Lease};
+use super::lease::{Hold, Lease};
+use super::leases::Fence;
 use super::postgres::Postgres;
 use super::record::SessionSummary;
 use super::sqlite::Sqlite;
@@ -76,7 +77,11 @@ impl Engine {
         wait: Duration,
     ) -> Result<Lease, StoreError> {
         match self {
-            Self::Sqlite(sqlite) => sqlite.leases().acquire(owner, id, wait).await,
+            Self::Sqlite(sqlite) => {
+                let (fence, hold) = sqlite.leases().acquire(owner, id, wait).await?;
+                let hold = Hold::Memory(hold);
+                Ok(Lease { fence, hold })
+            }
             Self::Postgres(postgres) => Box::pin(postgres.acquire(owner, id, wait)).await,
         }
     }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::approvals::session_waits;
 use super::run::AnswerLimits;
-use super::sessions::session_id;
 use super::shares::StatementSize;
-use super::tx::{Tx, signed, unsigned, values};
+use super::tx::{Tx, session_id, signed, unsigned, values};
 use super::{Store, StoreError, retrying};
 use protocol::ids::{Owner, RunId, SessionId};
 

@@ -6,9 +6,8 @@ use super::clock::seconds;
 use super::file::{
     FileFilter, FileOrder, FilePage, FileRecord, FileUsage, InsertedFile, Purpose, StoredFile,
 };
-use super::sessions::session_id;
 use super::shares::StatementSize;
-use super::tx::{Row, SqlValue, Tx, signed, values};
+use super::tx::{Row, SqlValue, Tx, session_id, signed, values};
 use super::{Store, StoreError, retrying};
 use protocol::ids::{FileId, Owner, SessionId};
 

@@ -1,7 +1,7 @@
 //! Forks: copies of sessions.
 
 use super::clock::seconds;
-use super::lease::Fence;
+use super::leases::Fence;
 use super::limits::Growth;
 use super::record::SessionSummary;
 use super::sessions::{INSTRUCTIONS_START, message_bytes};

@@ -2,9 +2,8 @@
 
 use super::clock::micros;
 use super::run::{KEY_TTL, KeyClaim};
-use super::sessions::run_id;
 use super::shares::StatementSize;
-use super::tx::{SqlValue, values};
+use super::tx::{SqlValue, run_id, values};
 use super::{Store, StoreError, retrying};
 use protocol::ids::{Owner, RunId};
 

@@ -23,6 +23,7 @@ mod files;
 mod fork;
 mod keys;
 mod lease;
+mod leases;
 mod limits;
 mod parked;
 #[cfg_attr(not(feature = "postgres"), path = "no_postgres.rs")]
@@ -61,8 +62,8 @@ pub use self::copy::{CopyError, CopyProgress, copy};
 use self::engine::Engine;
 pub use self::error::StoreError;
 pub use self::file::{FileFilter, FileOrder, FilePage, FileRecord, FileUsage, Purpose, StoredFile};
-pub(crate) use self::lease::Fence;
 pub use self::lease::Lease;
+pub(crate) use self::leases::Fence;
 pub use self::limits::{Growth, SessionLimits, StorageFull};
 pub use self::parked::WaitingRun;
 pub use self::postgres::PostgresUrl;

@@ -2,11 +2,10 @@
 //! that says so ends it. See [`super::approvals`] for what they wait for.
 
 use super::approval::ApprovalQuestion;
-use super::lease::Fence;
+use super::leases::Fence;
 use super::limits::Growth;
-use super::sessions::{run_id, session_id};
 use super::shares::StatementSize;
-use super::tx::{SqlValue, signed, unsigned, values};
+use super::tx::{SqlValue, run_id, session_id, signed, unsigned, values};
 use super::usage::Room;
 use super::{Store, StoreError, retrying};
 use protocol::ids::{Owner, RunId, SessionId};

@@ -33,7 +33,7 @@ use self::expiry::ElapsedTime;
 use self::leases::Announcements;
 use self::presence::Presence;
 use super::StoreError;
-use super::lease::{Fence, Leases};
+use super::leases::{Fence, Leases};
 use super::record::SessionSummary;
 use super::shares::StatementSize;
 use protocol::ids::Owner;

@@ -7,9 +7,8 @@ use bytes::Bytes;
 use super::answer::{AnswerParts, NewAnswerHead};
 use super::clock::seconds;
 use super::run::{AnswerLimits, KEY_TTL, RunAnswer, RunRecord, RunRecordState};
-use super::sessions::session_id;
 use super::shares::StatementSize;
-use super::tx::{Row, SqlValue, Tx, signed, values};
+use super::tx::{Row, SqlValue, Tx, session_id, signed, values};
 use super::{Engine, Store, StoreError, retrying};
 use protocol::ids::{Owner, RunId, SessionId};
 

@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use super::approvals::session_waits;
 use super::clock::{micros, seconds};
-use super::lease::Fence;
+use super::leases::Fence;
 use super::record::{SessionHead, SessionPage, SessionSummary, StoredMessage, StoredSession};
 use super::shares::StatementSize;
-use super::tx::{Row, SqlValue, signed, values};
+use super::tx::{Row, SqlValue, run_id, session_id, signed, values};
 use super::waiting::WaitingTurn;
 use super::{Engine, Store, StoreError, retrying};
 use net::polling::{LONG_BYTES, block_in_place_if};
-use protocol::ids::{Owner, RunId, SessionId};
+use protocol::ids::{Owner, SessionId};
 use protocol::openai::message::Message;
 
 /// Most entries of one page; others are on the next one.
@@ -310,13 +310,4 @@ fn summary(mut row: Row) -> Result<SessionSummary, StoreError> {
         running: false,
         last_run: last_run.as_deref().map(run_id).transpose()?,
     })
-}
-
-pub(super) fn session_id(text: String) -> Result<SessionId, StoreError> {
-    SessionId::try_from(text).map_err(StoreError::failed)
-}
-
-/// The id of a run from its text in the store, which has no prefix.
-pub(super) fn run_id(text: &str) -> Result<RunId, StoreError> {
-    RunId::parse(&format!("chatcmpl-{text}")).map_err(StoreError::failed)
 }

@@ -35,7 +35,7 @@ pub(super) use self::statements::SqliteTx;
 use self::write::SessionWrite;
 use super::StoreError;
 use super::clock::Clock;
-use super::lease::{Fence, Leases};
+use super::leases::{Fence, Leases};
 use super::limits::Growth;
 use super::record::{Change, Replaced, SessionSummary};
 use super::shares::StatementSize;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::StoreError;
 use super::postgres::{self, PgRow, PostgresTx};
 use super::sqlite::SqliteTx;
+use protocol::ids::{RunId, SessionId};
 
 /// An argument of a statement.
 #[derive(Debug, Clone, Copy)]
@@ -295,6 +296,16 @@ pub(super) fn signed(number: impl TryInto<i64>) -> i64 {
 /// A number from the database that cannot be negative.
 pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
+}
+
+/// The id of a session from its text in the store.
+pub(super) fn session_id(text: String) -> Result<SessionId, StoreError> {
+    SessionId::try_from(text).map_err(StoreError::failed)
+}
+
+/// The id of a run from its text in the store, which has no prefix.
+pub(super) fn run_id(text: &str) -> Result<RunId, StoreError> {
+    RunId::parse(&format!("chatcmpl-{text}")).map_err(StoreError::failed)
 }
 
 /// The arguments of a statement, by their types.

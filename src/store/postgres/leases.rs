@@ -10,7 +10,8 @@ use tokio::sync::broadcast::{self, Sender};
 use tokio::time::{Instant, timeout};
 
 use super::super::StoreError;
-use super::super::lease::{Fence, Hold, Lease};
+use super::super::lease::{Hold, Lease};
+use super::super::leases::{Fence, LeaseHold};
 use super::super::tx::{signed, unsigned};
 use super::Postgres;
 use super::connect::column;
@@ -29,7 +30,7 @@ pub(crate) struct RowHold {
     store: Postgres,
     fence: Fence,
     /// Released after the row.
-    local: Option<Arc<Lease>>,
+    local: Option<Arc<LeaseHold>>,
 }
 
 /// The announcements of released leases.
@@ -78,23 +79,22 @@ impl Postgres {
         wait: Duration,
     ) -> Result<Lease, StoreError> {
         let start = Instant::now();
-        let local = Arc::new(self.0.leases.acquire(owner, id, wait).await?);
-        if let Some(lease) = self.take(&local).await? {
+        let (fence, local) = self.0.leases.acquire(owner, id, wait).await?;
+        if let Some(lease) = self.take(&fence, &local).await? {
             return Ok(lease);
         }
-        let key = announcement(local.fence());
+        let key = announcement(&fence);
         let mut announcements = self.0.announcements.sender.subscribe();
         loop {
             let left = wait.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return Err(StoreError::Busy);
             }
-            let fence = local.fence();
             let (owner, id) = (fence.owner.as_str(), fence.id.as_str());
             let sql = "UPDATE leases SET wanted = true WHERE owner = $1 AND session_id = $2 AND NOT wanted";
             let mark = || query(sql).bind(owner).bind(id);
             self.0.connections.small(&fence.owner).rows(mark).await?;
-            if let Some(lease) = self.take(&local).await? {
+            if let Some(lease) = self.take(&fence, &local).await? {
                 return Ok(lease);
             }
             let announced = async {
@@ -110,23 +110,31 @@ impl Postgres {
     }
 
     /// Takes the row of a lease if it is free, expired, or left over from an earlier lease of this process.
-    async fn take(&self, local: &Arc<Lease>) -> Result<Option<Lease>, StoreError> {
-        let (store, local) = (self.clone(), Arc::clone(local));
+    async fn take(
+        &self,
+        fence: &Fence,
+        local: &Arc<LeaseHold>,
+    ) -> Result<Option<Lease>, StoreError> {
+        let (store, fence, local) = (self.clone(), fence.clone(), Arc::clone(local));
         // In a task: if the caller is dropped, the row that was taken is released.
         let taking = self
             .0
             .tasks
-            .spawn(async move { store.take_row(local).await });
+            .spawn(async move { store.take_row(fence, local).await });
         taking.await.map_err(StoreError::failed)?
     }
 
-    async fn take_row(&self, local: Arc<Lease>) -> Result<Option<Lease>, StoreError> {
+    async fn take_row(
+        &self,
+        fence: Fence,
+        local: Arc<LeaseHold>,
+    ) -> Result<Option<Lease>, StoreError> {
+        let Fence { owner, id, .. } = fence;
         let sql = "INSERT INTO leases (owner, session_id, token, replica) VALUES ($1, $2, nextval('lease_tokens'), $3)
             ON CONFLICT (owner, session_id) DO UPDATE
             SET token = excluded.token, replica = excluded.replica, wanted = false
             WHERE leases.replica = excluded.replica OR NOT is_alive_1(leases.replica)
             RETURNING token";
-        let Fence { owner, id, .. } = local.fence().clone();
         let insert = || {
             let statement = query(sql).bind(owner.as_str()).bind(id.as_str());
             statement.bind(&*self.0.replica)
@@ -148,7 +156,7 @@ impl Postgres {
     }
 
     /// Deletes the row of a lease. If that fails, it is tried again with the next renewal.
-    async fn release_row(&self, fence: Fence, local: Arc<Lease>) {
+    async fn release_row(&self, fence: Fence, local: Arc<LeaseHold>) {
         if let Err(error) = self.delete_lease(&fence).await {
             tracing::warn!(%error, "a lease is not released yet");
             self.0.unreleased.lock().push(fence);

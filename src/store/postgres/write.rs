@@ -5,7 +5,7 @@ use sqlx::query;
 
 use super::super::StoreError;
 use super::super::clock::MICROS_PER_SECOND;
-use super::super::lease::Fence;
+use super::super::leases::Fence;
 use super::super::record::{Change, Replaced, StoredMessage, TurnChange};
 use super::super::shares::StatementSize;
 use super::super::tx::{signed, unsigned};

@@ -6,7 +6,7 @@ use rusqlite::types::{ToSqlOutput, Value as SqliteValue, ValueRef};
 use rusqlite::{Connection, ToSql};
 
 use super::super::StoreError;
-use super::super::lease::{Fence, LeaseHold};
+use super::super::leases::{Fence, LeaseHold};
 use super::super::tx::SqlValue;
 use super::Sqlite;
 use super::connections::{Checkout, StatementError};

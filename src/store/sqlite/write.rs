@@ -5,7 +5,7 @@ use rusqlite::types::Value as SqliteValue;
 
 use super::super::StoreError;
 use super::super::clock::MICROS_PER_SECOND;
-use super::super::lease::Fence;
+use super::super::leases::Fence;
 use super::super::limits::Growth;
 use super::super::record::{Change, Replaced, StoredMessage};
 use super::super::runs::BEGIN_RUN;
