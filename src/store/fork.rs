@@ -6,7 +6,7 @@ use super::limits::Growth;
 use super::record::SessionSummary;
 use super::sessions::{INSTRUCTIONS_START, message_bytes};
 use super::shares::StatementSize;
-use super::tx::{signed, unsigned, values};
+use super::tx::{Tx, signed, unsigned, values};
 use super::usage::Room;
 use super::{Store, StoreError, retrying};
 use protocol::ids::SessionId;
@@ -66,14 +66,7 @@ impl Store {
         }
         let instructions = instructions.min(messages);
         let ends = [INSTRUCTIONS_START + instructions, messages - instructions];
-        let sql = concat!(
-            "SELECT CAST(coalesce(sum(",
-            message_bytes!(),
-            "), 0) AS bigint), CAST(coalesce(sum(octet_length(json)) FILTER (WHERE seq < 0), 0) AS bigint)
-             FROM messages WHERE session = $1 AND (seq < $2 OR seq >= 0 AND seq < $3)"
-        );
-        let mut sums = tx.one(sql, values![row, ends[0], ends[1]]).await?;
-        let (bytes, instruction_bytes): (i64, i64) = (sums.column(0)?, sums.column(1)?);
+        let (bytes, instruction_bytes) = bytes_until(&mut tx, row, ends).await?;
         let bytes = bytes + metadata;
         let after = unsigned(bytes);
         let before = None;
@@ -122,4 +115,16 @@ impl Store {
             last_run: None,
         }))
     }
+}
+
+/// The bytes of the instructions and messages of a session before these places, and those of the instructions alone.
+async fn bytes_until(tx: &mut Tx, session: i64, ends: [i64; 2]) -> Result<(i64, i64), StoreError> {
+    let sql = concat!(
+        "SELECT CAST(coalesce(sum(",
+        message_bytes!(),
+        "), 0) AS bigint), CAST(coalesce(sum(octet_length(json)) FILTER (WHERE seq < 0), 0) AS bigint)
+         FROM messages WHERE session = $1 AND (seq < $2 OR seq >= 0 AND seq < $3)"
+    );
+    let mut sums = tx.one(sql, values![session, ends[0], ends[1]]).await?;
+    Ok((sums.column(0)?, sums.column(1)?))
 }
