@@ -6,10 +6,10 @@
 mod servers;
 mod workspace;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
 pub use self::workspace::WorkspaceGuard;
@@ -67,6 +67,9 @@ pub struct SourceList {
     sources: Vec<Source>,
     /// The names of all their tools.
     names: HashSet<String>,
+    /// What the list is without some sources, by their places: one list for all keys that may use the same ones, so that there
+    /// are no more of them than keys.
+    without: Mutex<HashMap<Vec<usize>, Arc<SourceList>>>,
 }
 
 /// Two tools of one name.
@@ -222,18 +225,22 @@ impl Sources {
     /// The sources of an owner as they are now: without those that are for others only.
     pub fn snapshot_for(&self, owner: &Owner) -> Arc<SourceList> {
         let all = self.snapshot();
-        let hidden = |source: &&Source| matches!(source, Source::Mcp(mcp) if !mcp.is_for(owner));
-        if !all.sources.iter().any(|source| hidden(&source)) {
+        let is_hidden = |source: &Source| matches!(source, Source::Mcp(mcp) if !mcp.is_for(owner));
+        let hidden = all.sources.iter().enumerate();
+        let hidden = hidden.filter_map(|(place, source)| is_hidden(source).then_some(place));
+        let hidden: Vec<usize> = hidden.collect();
+        if hidden.is_empty() {
             return all;
         }
-        let visible = all.sources.iter().filter(|source| !hidden(source));
-        let visible: Vec<Source> = visible.cloned().collect();
-        let tools = visible.iter().flat_map(Source::tools);
-        let names = tools.map(|tool| tool.definition().name.clone()).collect();
-        Arc::new(SourceList {
-            sources: visible,
-            names,
-        })
+        let visible = || {
+            let visible = all.sources.iter().filter(|source| !is_hidden(source));
+            let sources: Vec<Source> = visible.cloned().collect();
+            let tools = sources.iter().flat_map(Source::tools);
+            let names = tools.map(|tool| tool.definition().name.clone()).collect();
+            Arc::new(SourceList::of(sources, names))
+        };
+        let mut known = all.without.lock();
+        known.entry(hidden).or_insert_with(visible).clone()
     }
 
     /// Changes the list for the requests to come; requests under way keep theirs.
@@ -268,7 +275,15 @@ impl SourceList {
                 }
             }
         }
-        Ok(Self { sources, names })
+        Ok(Self::of(sources, names))
+    }
+
+    fn of(sources: Vec<Source>, names: HashSet<String>) -> Self {
+        Self {
+            sources,
+            names,
+            without: Mutex::default(),
+        }
     }
 
     /// The sources, in order.

@@ -31,7 +31,7 @@ impl SourceList {
             let offer = McpOffer::of_request(server, &mut names);
             sources.push(Source::Mcp(offer));
         }
-        Self { sources, names }
+        Self::of(sources, names)
     }
 
     /// The tools of these MCP servers, if they can run calls.

@@ -106,3 +106,32 @@ fn without_a_source_for_it_a_capability_has_no_tool() {
     assert!(list.offers_by_default());
     assert!(!SourceList::default().offers_by_default());
 }
+
+#[test]
+fn keys_that_may_use_the_same_servers_share_a_list() {
+    let server = |name: &str, keys: &[&str]| {
+        let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+        Source::Mcp(McpOffer {
+            server: name.into(),
+            tools: match fake(&[name], Health::Ready) {
+                Source::Fixed(fixed) => fixed.tools,
+                _ => unreachable!(),
+            },
+            health: Health::Ready,
+            reason: None,
+            restarts: 0,
+            keys: Some(Globs::of_names(&keys)),
+        })
+    };
+    let list = vec![server("x", &["a", "b", "all"]), server("y", &["c", "all"])];
+    let sources = Sources::new(list).unwrap();
+    let [a, b, c, all] = ["a", "b", "c", "all"].map(|key| sources.snapshot_for(&Owner::key(key)));
+    assert!(Arc::ptr_eq(&a, &b));
+    assert!(Arc::ptr_eq(&all, &sources.snapshot()));
+    let names = [&a, &c, &all].map(|list| offered(list));
+    assert_eq!(names, [vec!["x"], vec!["y"], vec!["x", "y"]]);
+    assert!(a.has("x") && !a.has("y") && c.has("y") && !c.has("x"));
+    // A change reaches all of them.
+    sources.update(|list| list.truncate(1)).unwrap();
+    assert!(offered(&sources.snapshot_for(&Owner::key("c"))).is_empty());
+}
