@@ -3,7 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
-use super::http_client::{ClientError, ReceivedBody};
+use super::http_client::ReceivedBody;
+use super::request::ClientError;
 
 /// Memory reserved for a body at first, in bytes.
 const INITIAL_CAPACITY: usize = 64 * 1024;

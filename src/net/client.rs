@@ -10,8 +10,8 @@ use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 
 use super::certificates::CaCertificates;
+use super::connect_only::ConnectOnly;
 use super::http_client::HttpClient;
-use super::reach::ConnectOnly;
 
 /// The options of a client. No client uses the proxy of the environment or sends a `referer`.
 #[derive(Debug)]
@@ -138,10 +138,4 @@ fn machine_has_roots() -> bool {
         }
         has_roots
     })
-}
-
-/// Checks that certificates can be trusted, whatever the machine has.
-pub(super) fn check_certificates(certificates: &CaCertificates) -> Result<(), reqwest::Error> {
-    let builder = Client::builder().tls_certs_only(certificates.iter());
-    builder.build().map(drop)
 }

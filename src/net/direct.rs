@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt;
 
-use super::http_client::{ClientError, RequestBody};
+use super::request::{ClientError, RequestBody};
 
 pub(super) use self::body::DirectBody;
 use self::connection::DrivenConnection;

@@ -1,58 +1,10 @@
 //! Connects to a server, with TLS where its URL says so, and sends nothing.
 
-use std::future::ready;
-use std::task::{Context, Poll};
-
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, TryFutureExt};
-use tower::{BoxError, Layer, Service};
 use url::Url;
 
 use super::certificates::CaCertificates;
 use super::client::ClientOptions;
-
-/// Ends each connection as soon as it is there.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ConnectOnly;
-
-/// A connector whose connections are ended.
-#[derive(Debug, Clone)]
-pub(super) struct EndingConnector<S>(S);
-
-/// What a request fails with whose connection is there.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection is there")]
-struct Connected;
-
-impl<S> Layer<S> for ConnectOnly {
-    type Service = EndingConnector<S>;
-
-    fn layer(&self, connector: S) -> EndingConnector<S> {
-        EndingConnector(connector)
-    }
-}
-
-impl<S, R> Service<R> for EndingConnector<S>
-where
-    S: Service<R, Error = BoxError>,
-    S::Response: Send + 'static,
-    S::Future: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: R) -> Self::Future {
-        let connecting = self.0.call(request);
-        connecting
-            .and_then(|_connection| ready(Err(Connected.into())))
-            .boxed()
-    }
-}
+use super::connect_only::Connected;
 
 /// Connects to the server of an `http` or `https` URL.
 ///
