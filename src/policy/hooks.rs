@@ -10,6 +10,7 @@ pub mod approver;
 pub mod client;
 pub(crate) mod digest;
 pub mod event;
+mod failure;
 mod record;
 mod service;
 pub mod settings;

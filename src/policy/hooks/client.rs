@@ -12,8 +12,9 @@ use super::answer::{
 };
 use super::digest::arguments_sha256;
 use super::event::{HookEvent, HookedCall, HookedOutput, HookedResult};
+use super::failure::HookFailure;
 use super::record::HookedTurn;
-use super::service::{self, HookFailure, HookService, HookSetupError};
+use super::service::{self, HookService, HookSetupError};
 use super::settings::{HookSettings, Settings};
 use super::{HookMeter, HookPoint, OnFailure};
 use protocol::openai::message::{Message, Role};

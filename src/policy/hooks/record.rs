@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::service::HookFailure;
+use super::failure::HookFailure;
 use protocol::ids::{Owner, RequestId, RunId, SessionId};
 
 /// What hooks are told of a turn.

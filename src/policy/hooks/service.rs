@@ -12,8 +12,8 @@ use ::http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
-use super::answer::HookAnswerError;
 use super::event::{HookCall, HookEvent};
+use super::failure::HookFailure;
 use super::record::HookedTurn;
 use super::settings::HookServiceSettings;
 use super::{HookMeter, OnFailure};
@@ -60,48 +60,6 @@ pub enum HookSetupError {
     /// The patterns for tools cannot be used.
     #[error("{0}: its patterns in 'tools' cannot be used")]
     Tools(Arc<str>),
-}
-
-/// Why a hook has given no answer. The texts are for the client and the log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HookFailure {
-    /// The request could not be written or signed.
-    #[error("the request could not be written")]
-    Unwritten,
-    /// There was no connection, or it broke.
-    #[error("{0}")]
-    Connection(String),
-    /// It took longer than it may.
-    #[error("it did not answer within {} s", .0.as_secs_f64())]
-    TimedOut(Duration),
-    /// It answered with a status other than 2xx.
-    #[error("it answered with status {0}")]
-    Status(u16),
-    /// The answer is larger than it may be; holds the limit in bytes.
-    #[error("its answer is larger than {0} bytes")]
-    TooLarge(usize),
-    /// The answer is compressed.
-    #[error("its answer has a content-encoding")]
-    Compressed,
-    /// The answer cannot be understood.
-    #[error(transparent)]
-    Answer(#[from] HookAnswerError),
-    /// The messages of the answer are no chat messages.
-    #[error("`hookSpecificOutput.updatedMessages` in the answer has an entry that is no message")]
-    Messages,
-}
-
-impl HookFailure {
-    /// The class, for metrics.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Connection(_) => "connection",
-            Self::TimedOut(_) => "timeout",
-            Self::Status(_) => "status",
-            Self::TooLarge(_) => "too_large",
-            Self::Unwritten | Self::Compressed | Self::Answer(_) | Self::Messages => "invalid",
-        }
-    }
 }
 
 /// The client that all services share. It follows no redirects and uses no proxy.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::HookMeter;
-use super::service::{HookFailure, HookService, HookSetupError};
+use super::failure::HookFailure;
+use super::service::{HookService, HookSetupError};
 use super::settings::HookServiceSettings;
 use net::CaCertificates;
 use protocol::ids::{ApprovalId, Owner, SessionId, WorkspaceId};

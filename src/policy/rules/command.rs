@@ -1,7 +1,6 @@
 //! Patterns over the commands of a shell line.
 
-use super::matcher::Fit;
-use super::patterns::excerpt;
+use super::patterns::{Fit, excerpt};
 use super::shell::{self, ShellLine, ShellWord};
 
 /// The patterns of a rule: the first words of commands.

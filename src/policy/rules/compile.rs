@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::command::SplitLines;
-use super::matcher::{Fit, Matcher};
-use super::patterns::{self, excerpt};
+use super::matcher::Matcher;
+use super::patterns::{self, Fit, excerpt};
 use super::{Effect, MatchKind, Risk, RuleEntry, ToolClasses};
 
 /// The compiled rules of one level, and the entries they were compiled from.

@@ -5,7 +5,7 @@ use regex::RegexSet;
 use super::MatchKind;
 use super::command::{CommandPatterns, SplitLines};
 use super::patterns::{
-    CompiledGlobs, LONGEST_PATTERN, LONGEST_REGEX, MOST_PATTERNS, PatternError, check_length,
+    CompiledGlobs, Fit, LONGEST_PATTERN, LONGEST_REGEX, MOST_PATTERNS, PatternError, check_length,
     regexes,
 };
 use super::{host, path};
@@ -23,27 +23,6 @@ pub(super) enum Matcher {
     Host(CompiledGlobs),
     Path(CompiledGlobs),
     Command(CommandPatterns),
-}
-
-/// How a value compares with the patterns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fit {
-    /// One of the patterns matches.
-    Matches,
-    /// No pattern matches.
-    Differs,
-    /// The value cannot be compared.
-    Unreadable,
-}
-
-impl From<bool> for Fit {
-    fn from(matches: bool) -> Self {
-        if matches {
-            Self::Matches
-        } else {
-            Self::Differs
-        }
-    }
 }
 
 impl Matcher {

@@ -34,6 +34,27 @@ pub(super) struct PatternError {
     pub(super) problem: String,
 }
 
+/// How a value compares with the patterns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// One of the patterns matches.
+    Matches,
+    /// No pattern matches.
+    Differs,
+    /// The value cannot be compared.
+    Unreadable,
+}
+
+impl From<bool> for Fit {
+    fn from(matches: bool) -> Self {
+        if matches {
+            Self::Matches
+        } else {
+            Self::Differs
+        }
+    }
+}
+
 /// Globs of a rule. They are compared as bytes.
 #[derive(Debug)]
 pub(super) struct CompiledGlobs(bytes::RegexSet);
