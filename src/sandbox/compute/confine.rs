@@ -8,12 +8,8 @@ use landlock::{
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit, setrlimit};
 
-use super::filter;
+use super::filter::{self, DESCRIPTORS};
 use crate::launcher::{AtStep, StepResult, identity, raw};
-
-/// Most descriptors: the standard ones, and a copy of the socket for each of the two threads. No other can be opened.
-/// Tried by `hostile::a_confined_process_can_only_compute`.
-pub(super) const DESCRIPTORS: u64 = 5;
 
 /// Gives up capabilities, files and resources. Threads started later inherit this.
 pub(super) fn give_up_rights(memory: u64, cpu_seconds: u64) -> StepResult<()> {
