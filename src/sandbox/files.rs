@@ -8,6 +8,7 @@
 mod capture;
 mod confined;
 mod copy;
+mod placed_name;
 pub(super) mod remote;
 
 use std::collections::{BTreeMap, HashSet};
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use rustix::fs::{FileType, Gid, Uid, fchown, fstatvfs};
 
 use self::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits, WalkStep};
+use self::placed_name::{MAX_NUMBER, MAX_PLACED_NAME, numbered, placeable};
 use super::{CapturedFile, FileContent, FileRange, InterpreterError, WorkingFile};
 
 /// Most entries and deepest directories that are listed and compared: the first levels of a tree. Others are left out.
@@ -37,12 +39,6 @@ const COUNTED: WalkLimits = WalkLimits {
 };
 /// Directories that tools create for themselves.
 const CACHES: [&[u8]; 3] = [b"__pycache__", b"node_modules", b".ipynb_checkpoints"];
-
-/// Longest name of a placed file before a number is added, in bytes; a longer one is cut.
-/// Tried by `files::confinement::names_of_placed_files_are_tame`.
-const MAX_PLACED_NAME: usize = 200;
-/// Most numbers that are tried for the name of a placed file. After them placing it fails.
-const MAX_NUMBER: u32 = 1000;
 
 /// A working directory.
 #[derive(Debug)]
@@ -359,36 +355,6 @@ fn own(file: impl AsFd, owner: Option<(u32, u32)>) -> io::Result<()> {
         fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
     }
     Ok(())
-}
-
-/// A safe name: one component that is neither hidden nor looks like a command-line option.
-fn placeable(name: &str) -> String {
-    let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
-    let visible: String = last.chars().filter(|c| !c.is_control()).collect();
-    let visible = visible.trim().trim_start_matches(['.', '-']);
-    let (stem, extension) = split_extension(visible);
-    let room = MAX_PLACED_NAME.saturating_sub(extension.len());
-    let (stem, _) = stem.split_at(stem.floor_char_boundary(room));
-    match format!("{stem}{extension}") {
-        empty if empty.is_empty() => "file".to_owned(),
-        name => name,
-    }
-}
-
-fn numbered(name: &str, number: u32) -> String {
-    if number == 1 {
-        return name.to_owned();
-    }
-    let (stem, extension) = split_extension(name);
-    format!("{stem}-{number}{extension}")
-}
-
-/// Splits off the extension with its dot; an unusually long one counts as part of the name.
-fn split_extension(name: &str) -> (&str, &str) {
-    match name.rfind('.') {
-        Some(at) if at > 0 && name.len() - at <= 16 => name.split_at(at),
-        _ => (name, ""),
-    }
 }
 
 impl AsFd for WorkDir {

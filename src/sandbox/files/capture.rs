@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use bytes::Bytes;
 
 use super::confined::FileMeta;
+use super::placed_name::MAX_PLACED_NAME;
 use super::{FileCapture, Refusal, Snapshot, WorkDir};
 use crate::CapturedFile;
 use crate::settings::InterpreterLimits;
@@ -204,5 +205,5 @@ pub(super) fn read(file: File, size: u64, max: u64) -> io::Result<(Bytes, bool)>
 
 /// A file name for use in a notice.
 fn shown(name: &str) -> String {
-    crate::output::clean(name, super::MAX_PLACED_NAME).replace('\n', " ")
+    crate::output::clean(name, MAX_PLACED_NAME).replace('\n', " ")
 }

@@ -14,10 +14,8 @@ use serde::Deserialize;
 
 use super::capture::CaptureBuilder;
 use super::confined::{RelativePath, WalkLimits};
-use super::{
-    FileCapture, LISTED, Listed, MAX_NUMBER, Refusal, Snapshot, Stamp, listed, numbered, placeable,
-    relative,
-};
+use super::placed_name::{MAX_NUMBER, numbered, placeable};
+use super::{FileCapture, LISTED, Listed, Refusal, Snapshot, Stamp, listed, relative};
 use crate::process::relayed::RelayedProcess;
 use crate::relay_protocol::{FileErrorKind, FileReply, FileRequest, MAX_CONTENT};
 use crate::settings::InterpreterLimits;
