@@ -8,6 +8,7 @@
 mod apart;
 mod code;
 mod facts;
+mod hidden;
 mod meaning;
 mod outline;
 mod prune;
@@ -29,6 +30,10 @@ const SURE: f64 = 400.0;
 /// Most elements for which the reading view is tried, because its time grows with them. A page with more is shown by
 /// its outline.
 const MAX_ELEMENTS: usize = 100_000;
+/// Deepest elements that are kept; below them elements are replaced by their text. Later steps recurse and must not
+/// exhaust the stack.
+/// Tried by `hostile::deep_nesting_is_read_or_costs_a_process_at_most`.
+const MAX_DEPTH: usize = 200;
 
 /// Reads a page.
 pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {

@@ -2,8 +2,9 @@
 
 use dom_query::NodeRef;
 
+use super::MAX_DEPTH;
 use super::apart::{DIGIT_GAP, GAP, write_gaps};
-use super::prune::{MAX_DEPTH, is_invisible};
+use super::hidden::is_invisible;
 
 /// Stands for the mark of struck text until Markdown is written, which would escape it.
 const STRUCK: char = '\u{fdd0}';

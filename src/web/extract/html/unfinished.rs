@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use dom_query::{Document as Dom, NodeData, NodeRef};
 
-use super::prune::{Hiding, hiding, is_dropped, is_interruption};
+use super::hidden::{Hiding, hiding, is_dropped};
+use super::prune::is_interruption;
 use super::{letters, outline};
 
 /// Threshold of letters and digits of visible text from which on hidden text is never shown.
