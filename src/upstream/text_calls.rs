@@ -4,6 +4,7 @@
 //! of an offered tool. Text that begins like a call is held until it is one or is not; all other text passes at once. Bare JSON
 //! counts only at the start of a line, and only if nothing but calls follows it up to the end of the answer.
 
+mod begin;
 mod elements;
 mod families;
 mod forms;
@@ -11,8 +12,9 @@ mod offered;
 
 use std::sync::Arc;
 
+use self::begin::{Begin, begin_of_bare, find_begin};
 use self::families::{FAMILIES, Family};
-use self::forms::{Begin, JsonEnd, TextVerdict, begin_of_bare};
+use self::forms::{JsonEnd, TextVerdict};
 use self::offered::Offered;
 use protocol::openai::ending::AnswerEnd;
 use protocol::openai::event::{ModelEvent, TextForm, ToolCallDelta};
@@ -177,7 +179,7 @@ impl TextCalls {
 
     /// Looks for the begin of a call in the held text, and passes on what lies before it. Says whether one was found.
     fn look_for_begin(&mut self, out: &mut Vec<ModelEvent>) -> bool {
-        match forms::find_begin(&self.held, self.line_start, self.offered.names()) {
+        match find_begin(&self.held, self.line_start, self.offered.names()) {
             Begin::Marked(place, family) => {
                 self.pass_on(place, out);
                 self.state = State::Marked(family, JsonEnd::default());
