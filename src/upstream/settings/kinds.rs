@@ -108,95 +108,83 @@ impl ServerKind {
 impl Quirks {
     /// The quirks of a kind of server.
     pub(crate) fn of(kind: ServerKind) -> Self {
-        let defaults = Self::default();
+        let mut quirks = Self::default();
         match kind {
             // The templates of most models know no `developer`: they drop the message, or refuse it.
-            ServerKind::Vllm => Self {
-                developer_role: false,
-                tokenize: true,
-                ..defaults
-            },
+            ServerKind::Vllm => {
+                quirks.developer_role = false;
+                quirks.tokenize = true;
+            }
             // As above. OpenRouter and LiteLLM pass the role on to servers that refuse it.
-            ServerKind::SgLang | ServerKind::OpenRouter | ServerKind::LiteLlm => Self {
-                developer_role: false,
-                ..defaults
-            },
-            ServerKind::LlamaCpp => Self {
-                developer_role: false,
+            ServerKind::SgLang | ServerKind::OpenRouter | ServerKind::LiteLlm => {
+                quirks.developer_role = false;
+            }
+            ServerKind::LlamaCpp => {
+                quirks.developer_role = false;
                 // llama-cpp-python ignores the other one.
-                max_tokens_field: MaxTokensField::MaxTokens,
-                ..defaults
-            },
+                quirks.max_tokens_field = MaxTokensField::MaxTokens;
+            }
             // `tool_choice` has no effect there. Older versions of `transformers serve` refuse it, `stream_options` and
             // `max_completion_tokens`; newer ones ignore them.
-            ServerKind::Ollama | ServerKind::Transformers => Self {
-                developer_role: false,
-                stream_options: kind == ServerKind::Ollama,
-                final_call: FinalCall::RemoveTools,
-                max_tokens_field: MaxTokensField::MaxTokens,
-                ..defaults
-            },
+            ServerKind::Ollama | ServerKind::Transformers => {
+                quirks.developer_role = false;
+                quirks.stream_options = kind == ServerKind::Ollama;
+                quirks.final_call = FinalCall::RemoveTools;
+                quirks.max_tokens_field = MaxTokensField::MaxTokens;
+            }
             // Reasoning is no part of its messages.
-            ServerKind::OpenAi => Self {
-                send_reasoning: false,
-                mid_system: true,
-                ..defaults
-            },
-            ServerKind::Mistral => Self {
-                developer_role: false,
-                send_reasoning: false,
+            ServerKind::OpenAi => {
+                quirks.send_reasoning = false;
+                quirks.mid_system = true;
+            }
+            ServerKind::Mistral => {
+                quirks.developer_role = false;
+                quirks.send_reasoning = false;
                 // Usage comes without being asked for.
-                stream_options: false,
-                call_ids: CallIdStyle::Short,
-                roles: RoleOrder::Alternate,
+                quirks.stream_options = false;
+                quirks.call_ids = CallIdStyle::Short;
+                quirks.roles = RoleOrder::Alternate;
                 // It refuses fields that it does not know.
-                max_tokens_field: MaxTokensField::MaxTokens,
-                ..defaults
-            },
+                quirks.max_tokens_field = MaxTokensField::MaxTokens;
+            }
             // It refuses fields that it does not know; reasoning comes as signatures of calls.
-            ServerKind::Gemini => Self {
-                developer_role: false,
-                send_reasoning: false,
-                tool_result_name: true,
-                blank_text: false,
-                ..defaults
-            },
+            ServerKind::Gemini => {
+                quirks.developer_role = false;
+                quirks.send_reasoning = false;
+                quirks.tool_result_name = true;
+                quirks.blank_text = false;
+            }
             // A text block that is blank is refused.
-            ServerKind::Anthropic => Self {
-                empty_content: EmptyContent::Null,
-                blank_text: false,
-                ..defaults
-            },
+            ServerKind::Anthropic => {
+                quirks.empty_content = EmptyContent::Null;
+                quirks.blank_text = false;
+            }
             // Thinking models insist on the field in every message of theirs.
-            ServerKind::DeepSeek => Self {
-                developer_role: false,
-                reasoning_field: ReasoningField::ReasoningContent,
-                missing_reasoning: MissingReasoning::Empty,
-                ..defaults
-            },
+            ServerKind::DeepSeek => {
+                quirks.developer_role = false;
+                quirks.reasoning_field = ReasoningField::ReasoningContent;
+                quirks.missing_reasoning = MissingReasoning::Empty;
+            }
             // As above, where some models take an empty text for no reasoning.
-            ServerKind::Moonshot => Self {
-                developer_role: false,
-                reasoning_field: ReasoningField::ReasoningContent,
-                missing_reasoning: MissingReasoning::Space,
-                blank_text: false,
-                ..defaults
-            },
-            ServerKind::XAi => Self {
-                blank_text: false,
-                ..defaults
-            },
+            ServerKind::Moonshot => {
+                quirks.developer_role = false;
+                quirks.reasoning_field = ReasoningField::ReasoningContent;
+                quirks.missing_reasoning = MissingReasoning::Space;
+                quirks.blank_text = false;
+            }
+            ServerKind::XAi => {
+                quirks.blank_text = false;
+            }
             // Reasoning in a message is refused, in any field.
-            ServerKind::Groq => Self {
-                send_reasoning: false,
-                ..defaults
-            },
+            ServerKind::Groq => {
+                quirks.send_reasoning = false;
+            }
             // Reasoning in another field is refused.
-            ServerKind::Cerebras => Self {
-                reasoning_field: ReasoningField::Reasoning,
-                ..defaults
-            },
+            ServerKind::Cerebras => {
+                quirks.reasoning_field = ReasoningField::Reasoning;
+            }
         }
+        quirks
     }
 }
 
