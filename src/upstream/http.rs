@@ -4,20 +4,19 @@
 //! between upstreams.
 
 mod events;
+mod failure;
 mod reader;
 mod request;
 mod response;
 mod tokenize;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use ::http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
     HOST,
 };
-use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use bytes::Bytes;
+use ::http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use secrecy::ExposeSecret;
@@ -26,25 +25,22 @@ use tokio::time::{Instant, timeout, timeout_at};
 use self::events::ResponseEvents;
 use self::reader::{BodyReader, ForwardedBody};
 use self::request::{Upload, chat_body, join_url};
-use self::response::{client_headers, decoded, read_capped};
+use self::response::{client_headers, decoded};
 use super::decode::ChunkDecoder;
 use super::headers::{remove_headers, strip_headers, strip_hop_by_hop};
 use super::models::MODELS_PATH;
 use super::refusal::KeyRefusals;
 use super::settings::{KeySource, Quirks, ServerKind, Settings};
 use super::{
-    BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
-    ModelStream, SHORT_WAIT, Upstream, UpstreamError,
+    BoxError, ForwardBody, ForwardRequest, ForwardResponse, ModelCall, ModelStream, Upstream,
+    UpstreamError,
 };
-use net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody, cause_of};
+use net::{ClientOptions, HttpClient, ReceivedBody, RequestBody};
 
 /// Path of chat requests below the base URL.
 const CHAT_PATH: &str = "/chat/completions";
 /// The user agent if the client sent none.
 const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));
-/// The body of the response to a path outside of the base URL.
-const NOT_FOUND_BODY: &str = r#"{"error":{"message":"unknown path","type":"invalid_request_error","param":null,"code":"not_found"}}"#;
-
 /// An upstream over HTTP.
 #[derive(Debug)]
 pub(crate) struct HttpUpstream {
@@ -288,61 +284,6 @@ impl HttpUpstream {
         }
         for (name, value) in &self.settings.headers {
             headers.append(name.clone(), value.clone());
-        }
-    }
-
-    fn timeout_error(&self, phase: &'static str, limit: Duration) -> UpstreamError {
-        UpstreamError::Timeout {
-            upstream: self.name.clone(),
-            phase,
-            limit,
-        }
-    }
-
-    /// Classifies the error of a request that got no response head.
-    fn request_error(&self, error: ClientError) -> UpstreamError {
-        let upstream = self.name.clone();
-        match error {
-            ClientError::ConnectTimeout(limit) => self.timeout_error("connect", limit),
-            ClientError::Connect(_) | ClientError::Certificate(..) => UpstreamError::Connect {
-                upstream,
-                source: Box::new(error),
-            },
-            ClientError::Uri | ClientError::Broken(_) => UpstreamError::Broken {
-                upstream,
-                reason: cause_of(&error),
-            },
-        }
-    }
-
-    /// The error for an error status, with the response's headers and the start of its body.
-    async fn error_status(&self, mut response: Response<ReceivedBody>) -> UpstreamError {
-        let status = response.status();
-        let mut headers = std::mem::take(response.headers_mut());
-        strip_hop_by_hop(&mut headers);
-        let wait = SHORT_WAIT.min(self.settings.idle_timeout);
-        let body = decoded(&mut headers, response.into_body());
-        let (body, whole) = read_capped(body, MAX_ERROR_BODY_BYTES, wait).await;
-        if !whole {
-            headers.remove(CONTENT_LENGTH);
-        }
-        UpstreamError::Status {
-            upstream: self.name.clone(),
-            status,
-            headers: Box::new(headers),
-            body,
-        }
-    }
-
-    /// The response to a path outside of the base URL.
-    fn not_found(&self) -> UpstreamError {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        UpstreamError::Status {
-            upstream: self.name.clone(),
-            status: StatusCode::NOT_FOUND,
-            headers: Box::new(headers),
-            body: Bytes::from_static(NOT_FOUND_BODY.as_bytes()),
         }
     }
 }

@@ -6,7 +6,9 @@ mod failures;
 mod forwarding;
 
 use std::convert::Infallible;
+use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

@@ -1,6 +1,7 @@
 //! Time-outs, connection errors, error statuses and redirects.
 
 use super::*;
+use crate::MAX_ERROR_BODY_BYTES;
 
 #[tokio::test]
 async fn every_phase_has_a_time_out() {
