@@ -9,21 +9,18 @@
 mod call;
 
 use self::call::CallInPieces;
-use super::memory::MessageOrigin;
+pub use super::reply::{AssembledCall, ModelReply};
 use protocol::ids::{CallIdStyle, shown};
 use protocol::openai::ending::AnswerEnd;
 use protocol::openai::event::{ModelEvent, ToolCallDelta};
 use protocol::openai::fold::FoldedFields;
 use protocol::openai::raw::quoted;
-use protocol::openai::tool::ToolCall;
 use protocol::openai::usage::{FinishReason, Usage};
 
 /// Most tool calls of one reply, as a model that makes more is broken. A reply with more is an error.
 /// Tried by `assemble::one_call_too_many_is_refused`.
 pub(crate) const MAX_CALLS: usize = 128;
 
-/// Fields of a message that hold an answer without text.
-const INSTEAD_OF_TEXT: [&str; 3] = ["refusal", "audio", "images"];
 /// The field of a message's content.
 const CONTENT: &str = "content";
 
@@ -44,50 +41,6 @@ pub enum IncompleteReply {
     /// For calls that did not come.
     #[error("the model server ended its answer for tool calls and sent none")]
     NoCalls,
-}
-
-/// What the model returned in one model call.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ModelReply {
-    /// The visible text.
-    pub text: String,
-    /// The content as the JSON text of a list, if it is more than the text.
-    pub parts: Option<Box<str>>,
-    /// The reasoning text and the field in which it came.
-    pub reasoning: Option<(String, &'static str)>,
-    /// The tool calls, in the order in which they began.
-    pub calls: Vec<AssembledCall>,
-    /// Why the model stopped; `tool_calls` if and only if it made calls and was not cut off.
-    pub finish: FinishReason,
-    /// The token counts, if the upstream sent any.
-    pub usage: Option<Usage>,
-    /// The model's own name for itself.
-    pub model: Option<String>,
-    /// Other fields of the message: key and JSON text.
-    pub extra: Vec<(String, Box<str>)>,
-    /// The upstream, and its ids of the calls.
-    pub origin: Option<MessageOrigin>,
-}
-
-/// One complete call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AssembledCall {
-    /// The call, under a fresh id.
-    pub call: ToolCall,
-    pub(crate) upstream_id: Option<String>,
-}
-
-impl ModelReply {
-    /// Whether the reply has something for the user: text, or a field that takes its place.
-    pub fn has_answer(&self) -> bool {
-        let in_place = |(key, value): &(String, Box<str>)| {
-            INSTEAD_OF_TEXT.contains(&key.as_str()) && !matches!(&**value, r#""""# | "[]" | "{}")
-        };
-        let has_part = |parts: &str| parts.contains(r#""image_url""#);
-        !self.text.trim().is_empty()
-            || self.extra.iter().any(in_place)
-            || self.parts.as_deref().is_some_and(has_part)
-    }
 }
 
 /// Assembles a reply from its events.

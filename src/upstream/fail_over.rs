@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::retry::{Attempts, RetryPolicy};
-use super::router::Route;
+use super::route::Route;
 use super::{Upstream, UpstreamError};
 
 /// The attempts of one call over the upstreams of a route.

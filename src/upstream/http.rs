@@ -28,12 +28,11 @@ use self::request::{Upload, chat_body, join_url};
 use self::response::{client_headers, decoded};
 use super::decode::ChunkDecoder;
 use super::headers::{remove_headers, strip_headers, strip_hop_by_hop};
-use super::models::MODELS_PATH;
 use super::refusal::KeyRefusals;
 use super::settings::{KeySource, Quirks, ServerKind, Settings};
 use super::{
-    BoxError, ForwardBody, ForwardRequest, ForwardResponse, ModelCall, ModelStream, Upstream,
-    UpstreamError,
+    BoxError, ForwardBody, ForwardRequest, ForwardResponse, MODELS_PATH, ModelCall, ModelStream,
+    Upstream, UpstreamError,
 };
 use net::{ClientOptions, HttpClient, ReceivedBody, RequestBody};
 

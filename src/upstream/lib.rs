@@ -15,9 +15,12 @@ pub mod messages;
 pub mod models;
 mod recognise;
 mod refusal;
+mod reply;
 pub mod retry;
+mod route;
 pub mod router;
 pub mod settings;
+mod state;
 #[cfg(test)]
 mod testing;
 pub(crate) mod text_calls;
@@ -306,6 +309,8 @@ impl AnswerId {
 /// An error of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Path of the list of models below the base URL.
+const MODELS_PATH: &str = "/models";
 /// Longest wait for the list of models of one upstream, which is left out then, and for the body of an error response,
 /// of which the rest is left out then.
 const SHORT_WAIT: Duration = Duration::from_secs(5);

@@ -5,16 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::HeaderMap;
 use ::http::header::{HeaderValue, USER_AGENT};
-use ::http::{HeaderMap, StatusCode};
 use futures_util::future::join_all;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::models::{ModelEntry, list};
-use super::refusal::refuses_key;
 use super::router::{Router, RouterEntry};
 use super::settings::{KeySource, ServerKind};
+pub use super::state::UpstreamState;
 use super::{Upstream, UpstreamError};
 use net::{Backoff, cause_of};
 use protocol::ids::shown;
@@ -31,28 +29,6 @@ const DELAYS: Backoff = Backoff {
 /// Tried by `look::names_in_the_log_are_bounded_and_plain`.
 const MAX_NAMED: usize = 5;
 
-/// What a look at an upstream has found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum UpstreamState {
-    /// It lists its models.
-    Ok,
-    /// There is no connection, or no answer.
-    Unreachable,
-    /// It fails, or is not ready yet.
-    ServerError,
-    /// It wants a key, and loopwright has none.
-    AsksForKey,
-    /// It refuses the key that loopwright has.
-    RefusedKey,
-    /// It lists no models. It may answer other requests.
-    NoModelsEndpoint,
-    /// It refuses the request for another reason.
-    Refused,
-    /// Its answer is no list of models.
-    NoModelList,
-}
-
 /// A look at an upstream.
 #[derive(Debug, Clone)]
 pub struct Sight {
@@ -64,34 +40,6 @@ pub struct Sight {
     pub text: String,
     /// Whether a later look is likely to find the same.
     is_final: bool,
-}
-
-impl UpstreamState {
-    /// Whether the server is there and does not fail.
-    pub fn is_reachable(self) -> bool {
-        match self {
-            Self::Ok
-            | Self::AsksForKey
-            | Self::RefusedKey
-            | Self::NoModelsEndpoint
-            | Self::Refused => true,
-            Self::Unreachable | Self::ServerError | Self::NoModelList => false,
-        }
-    }
-
-    fn of(error: &UpstreamError, key: &KeySource) -> Self {
-        match error {
-            UpstreamError::Status { status, .. } => match *status {
-                status if refuses_key(status) && key.is_own() => Self::RefusedKey,
-                status if refuses_key(status) => Self::AsksForKey,
-                StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::NoModelsEndpoint,
-                status if status.is_server_error() => Self::ServerError,
-                _ => Self::Refused,
-            },
-            UpstreamError::Malformed { .. } => Self::NoModelList,
-            _ => Self::Unreachable,
-        }
-    }
 }
 
 impl Sight {

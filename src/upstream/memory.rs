@@ -7,70 +7,19 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::assemble::{AssembledCall, ModelReply};
+use super::reply::MEMBER;
+pub use super::reply::MessageOrigin;
 use super::settings::ServerKind;
 use protocol::ids::CallIdStyle;
 use protocol::openai::message::{FieldChange, Message, REASONING_FIELDS, Role};
 use protocol::openai::raw::{RawObject, quoted};
 use protocol::openai::tool::{CallMembers, ToolCall};
 
-/// The member of a stored message that is for loopwright alone.
-const MEMBER: &str = "x_upstream";
 /// Members of an assistant message that every model server takes, besides those for reasoning: servers that do not know
 /// these ignore them, and the quirk `send_reasoning` leaves them out.
 const COMMON: [&str; 5] = ["role", "content", "name", "refusal", "tool_calls"];
-
-/// The origin of a message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MessageOrigin {
-    /// The configured name of the upstream.
-    name: String,
-    /// What it is, if that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    kind: Option<ServerKind>,
-    /// For each call the id that the message has, and the upstream's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    call_ids: Vec<(String, String)>,
-}
-
-impl MessageOrigin {
-    /// The origin of a reply.
-    pub fn new(upstream: &str, kind: Option<ServerKind>, calls: &[AssembledCall]) -> Self {
-        let ids = calls.iter().filter_map(|assembled| {
-            let id = assembled.upstream_id.clone().filter(|id| !id.is_empty())?;
-            Some((assembled.call.id.clone(), id))
-        });
-        Self {
-            name: upstream.to_owned(),
-            kind,
-            call_ids: ids.collect(),
-        }
-    }
-
-    /// The member that a message of the reply with these calls is stored with: key and JSON text. None if the upstream
-    /// attached nothing to it.
-    pub fn member(&self, reply: &ModelReply, calls: &[ToolCall]) -> Option<(String, Box<str>)> {
-        let ids = calls.iter().filter_map(|call| {
-            let known = self.call_ids.iter().find(|(id, _)| *id == call.id);
-            known.cloned()
-        });
-        let kept = Self {
-            name: self.name.clone(),
-            kind: self.kind,
-            call_ids: ids.collect(),
-        };
-        let has_members = |call: &ToolCall| call.members != CallMembers::default();
-        let is_needed = !kept.call_ids.is_empty()
-            || !reply.extra.is_empty()
-            || reply.parts.is_some()
-            || calls.iter().any(has_members);
-        let json = serde_json::to_string(&kept).ok().filter(|_| is_needed)?;
-        Some((MEMBER.to_owned(), json.into()))
-    }
-}
 
 /// Gives one upstream its messages back as it sent them.
 #[derive(Debug)]

@@ -10,11 +10,9 @@ use tokio::time::timeout;
 
 use super::recognise::kind_of;
 use super::router::{Router, RouterEntry};
-use super::{ForwardBody, ForwardRequest, SHORT_WAIT, UpstreamError};
+use super::{ForwardBody, ForwardRequest, MODELS_PATH, SHORT_WAIT, UpstreamError};
 use protocol::openai::raw::{RawObject, push_entry, quoted};
 
-/// The path of the list below the base URL.
-pub(super) const MODELS_PATH: &str = "/models";
 /// Largest list that is read, in bytes. With a larger one the models of this upstream are left out.
 /// Tried by `look::a_list_without_an_end_is_not_read_for_ever`.
 const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
