@@ -69,7 +69,7 @@ pub struct SourceList {
     names: HashSet<String>,
     /// What the list is without some sources, by their places: one list for all keys that may use the same ones, so that there
     /// are no more of them than keys.
-    without: Mutex<HashMap<Vec<usize>, Arc<SourceList>>>,
+    without: Mutex<HashMap<Vec<usize>, Arc<Self>>>,
 }
 
 /// Two tools of one name.

@@ -38,7 +38,7 @@ impl Tool for Named {
     }
 }
 
-fn fake(names: &[&str], health: Health) -> Source {
+fn tools(names: &[&str]) -> Arc<[SharedTool]> {
     let tool = |name: &&str| -> SharedTool {
         Arc::new(Named {
             definition: ToolDefinition::function(name, "d", r#"{"type":"object"}"#),
@@ -49,10 +49,12 @@ fn fake(names: &[&str], health: Health) -> Source {
             },
         })
     };
-    Source::Fixed(FixedTools {
-        tools: names.iter().map(tool).collect(),
-        health,
-    })
+    names.iter().map(tool).collect()
+}
+
+fn fake(names: &[&str], health: Health) -> Source {
+    let tools = tools(names);
+    Source::Fixed(FixedTools { tools, health })
 }
 
 fn offered(list: &SourceList) -> Vec<String> {
@@ -113,10 +115,7 @@ fn keys_that_may_use_the_same_servers_share_a_list() {
         let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
         Source::Mcp(McpOffer {
             server: name.into(),
-            tools: match fake(&[name], Health::Ready) {
-                Source::Fixed(fixed) => fixed.tools,
-                _ => unreachable!(),
-            },
+            tools: tools(&[name]),
             health: Health::Ready,
             reason: None,
             restarts: 0,
