@@ -1,5 +1,7 @@
 //! Builds the HTTP clients of all modules.
 
+mod certificates;
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +11,7 @@ use reqwest::Client;
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 
-use super::certificates::CaCertificates;
+pub use self::certificates::CaCertificates;
 use super::connect_only::ConnectOnly;
 use super::http_client::HttpClient;
 
@@ -138,4 +140,10 @@ fn machine_has_roots() -> bool {
         }
         has_roots
     })
+}
+
+/// Checks that certificates can be trusted, whatever the machine has.
+fn check_certificates(certificates: &CaCertificates) -> Result<(), reqwest::Error> {
+    let builder = Client::builder().tls_certs_only(certificates.iter());
+    builder.build().map(drop)
 }

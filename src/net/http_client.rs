@@ -12,7 +12,7 @@ use http::uri::Scheme;
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 
-use super::certificates::certificate_remedy;
+use super::cause::certificate_remedy;
 use super::direct::{DirectBody, DirectClient};
 use super::request::{ClientError, RequestBody};
 

@@ -6,7 +6,7 @@
 
 mod backoff;
 mod body;
-mod certificates;
+mod cause;
 mod client;
 pub mod cluster;
 mod connect_only;
@@ -21,11 +21,11 @@ mod wait;
 
 pub use self::backoff::Backoff;
 pub use self::body::{BodyError, CappedBody};
-pub use self::certificates::{CaCertificates, certificate_remedy};
-pub use self::client::{ClientOptions, UntrustedHosts};
+pub use self::cause::{cause_of, certificate_remedy};
+pub use self::client::{CaCertificates, ClientOptions, UntrustedHosts};
 pub use self::headers::with_configured;
 pub use self::http_client::{HttpClient, ReceivedBody};
-pub use self::reach::{cause_of, reach};
+pub use self::reach::reach;
 pub use self::request::{ClientError, RequestBody};
 pub use self::signing::SigningKey;
 pub(crate) use self::signing::sign;

@@ -2,8 +2,8 @@
 
 use url::Url;
 
-use super::certificates::CaCertificates;
-use super::client::ClientOptions;
+use super::cause::cause_of;
+use super::client::{CaCertificates, ClientOptions};
 use super::connect_only::Connected;
 
 /// Connects to the server of an `http` or `https` URL.
@@ -35,15 +35,6 @@ fn is_connected(error: &reqwest::Error) -> bool {
         cause = error.source();
     }
     false
-}
-
-/// The message of the last error in the chain. The errors before it may contain the URL.
-pub fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]
