@@ -4,17 +4,18 @@
 //!
 //! # Life of a chat request
 //!
-//! `http::server` accepts the connection, and `http::edge` gives the request an id and finds out who asks. `http::chat`
-//! reads the body and asks `chat::decode` what becomes of it:
+//! `http::server` accepts the connection. `http::edge` gives the request an id and finds out who asks; what its route is says
+//! `http::routes`. The route leads to `http::chat`, which reads the body. `chat::decode` makes an `agent::draft::TurnDraft` of
+//! it, which is data alone. `agent::admit` adds the defaults, chooses tools and upstreams, and says what becomes of the draft:
 //!
 //! - **Pass-through.** No server-side tool and no extension is involved: `http::forward` sends the very bytes to an
 //!   upstream and streams the very bytes back.
-//! - **Loop.** The decoder has made an `agent::turn::TurnRequest`, and `runs` starts a task that drives an
-//!   `agent::driver::Run` with it. The response body reads the lines of that task. The run finds, locks and merges the conversation (`session::merge`), repairs it (`session::repair`) and asks
+//! - **Turn.** `runs` starts a task that drives an `agent::driver::Run`. The response body reads the lines of that task. The
+//!   run finds, locks and merges the conversation (`session::merge`), repairs it (`session::repair`) and asks
 //!   `agent::machine` what to do: call the model (`upstream`, whose client decodes every server's dialect into
 //!   `openai::event::ModelEvent`s), run a batch of tools (`tools::batch`), or end. Each finished round is written to the
-//!   `store`. What happens comes out as a stream of `agent::event::AgentEvent`s, which `chat::encode` turns into chunks or
-//!   into one completion, and `responses::encode` into items.
+//!   `store`. What happens comes out as a stream of `agent::event::AgentEvent`s, which the encoder of the request's dialect
+//!   (`dialects::answer`) turns into chunks, into items, or into one answer.
 //!
 //! # Map: the members of the workspace, in reading order
 //!

@@ -93,6 +93,12 @@ impl ErrorCode {
             cause: None,
         }))
     }
+
+    /// The error about a field with this problem.
+    pub(super) fn of_field(self, param: &str, problem: &str) -> ApiError {
+        let error = RequestError::invalid(param, problem);
+        self.with(error.message).about(param)
+    }
 }
 
 impl From<ErrorCode> for ApiError {

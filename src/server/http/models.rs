@@ -13,7 +13,6 @@ use super::openapi::operation::Operation;
 use super::routes::{ApiEndpoint, Group};
 use super::{AppState, forward};
 use agent::metrics::RouteLabel;
-use protocol::openai::request::RequestError;
 use upstream::models::{ModelEntry, merged};
 
 /// The routes of models.
@@ -82,10 +81,7 @@ async fn show(
     let model = models.into_iter().find(|model| model.id == id);
     let model = model.ok_or_else(|| {
         let message = format!("no model has the id '{id}'; GET /v1/models lists the models");
-        RequestError {
-            missing: true,
-            ..RequestError::field("model", message)
-        }
+        codes::MODEL_NOT_FOUND.with(message).about("model")
     })?;
     Ok(json_answer(model.json.into()))
 }

@@ -67,11 +67,7 @@ async fn explain(
             "'tool' names '{}', which is no server-side tool of this caller; GET /v1/agent/tools lists the tools",
             shown(&name)
         );
-        ApiError::from(RequestError {
-            missing: true,
-            code: Some("not_found"),
-            ..RequestError::field("tool", problem)
-        })
+        codes::NOT_FOUND.with(problem).about("tool")
     })?;
     let permissions = of_owner(&state, &owner);
     let classes = tool.policy().classes();

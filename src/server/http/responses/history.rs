@@ -15,7 +15,6 @@ use crate::dialects::responses::encode::{ItemText, output_items};
 use net::polling::taking_apart;
 use protocol::ids::{ApprovalId, Owner, RunId, SessionId};
 use protocol::openai::raw::RawObject;
-use protocol::openai::request::RequestError;
 
 /// What is known of what a body refers to.
 ///
@@ -88,15 +87,14 @@ async fn model_of(
 
 /// The session of a conversation.
 async fn session(state: &AppState, owner: &Owner, id: &str) -> Result<SessionId, ApiError> {
-    let missing = || RequestError {
-        code: Some("conversation_not_found"),
-        missing: true,
-        ..RequestError::invalid("conversation", "names no conversation; make one first")
+    let missing = || {
+        let problem = "names no conversation; make one first";
+        codes::CONVERSATION_NOT_FOUND.of_field("conversation", problem)
     };
     let session = SessionId::parse(id).map_err(|_| missing())?;
     match state.sessions.store.head(owner, &session).await? {
         Some(_) => Ok(session),
-        None => Err(missing().into()),
+        None => Err(missing()),
     }
 }
 
@@ -116,14 +114,7 @@ async fn container(
         session = None;
     }
     let problem = "names no container; send {\"type\": \"auto\"} for a new one";
-    session.ok_or_else(|| {
-        RequestError {
-            code: Some("container_not_found"),
-            missing: true,
-            ..RequestError::invalid(&named.param, problem)
-        }
-        .into()
-    })
+    session.ok_or_else(|| codes::CONTAINER_NOT_FOUND.of_field(&named.param, problem))
 }
 
 /// The items that a request refers to by their ids.
