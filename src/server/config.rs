@@ -57,8 +57,9 @@ pub use copy::CopyConfig;
 pub use health::HealthConfig;
 pub use launch::LaunchConfig;
 pub(crate) use search::WebConfig;
-pub(crate) use server::ServerAddress;
 use validation::Validation;
+
+pub(crate) use server::ServerAddress;
 
 /// The file that explains every key, with its default.
 pub const TEMPLATE: &str = include_str!("../../config/loopwright.toml");

@@ -47,14 +47,20 @@ mod turn;
 
 use std::sync::Arc;
 
+use access::CurrentAccess;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::get;
+use body::BodyBudgets;
+use edge::RefusalLog;
+use error::{ApiError, codes};
+use operations::Readiness;
+use responses::RetriedRequests;
+use routes::{Group, RouteTable};
+use settings::Settings;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
-
-use access::CurrentAccess;
 
 use ::tools::source::Sources;
 use agent::Agent;
@@ -62,16 +68,9 @@ use agent::metrics::Metrics;
 use agent::runs::Runs;
 use agent::session::Sessions;
 use agent::traces::Traces;
-use body::BodyBudgets;
-use edge::RefusalLog;
-use error::{ApiError, codes};
 use net::cluster::Cluster;
-use operations::Readiness;
 use protocol::ids::Owner;
 use quota::{FairPermit, FairSemaphore, MemoryBudget};
-use responses::RetriedRequests;
-use routes::{Group, RouteTable};
-use settings::Settings;
 use upstream::router::Router;
 
 /// The state that every handler gets; cheap to clone.

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use clap::FromArgMatches;
 use secrecy::ExposeSecret;
+use shipped::{shipped_examples, without_short_forms};
 
 use super::cli::{Cli, Command};
 use super::*;
-use shipped::{shipped_examples, without_short_forms};
 
 const UPSTREAM: &str = "upstream = \"http://h/v1\"\n";
 

@@ -12,6 +12,7 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use serde_json::json;
 
 use super::AppState;
 use super::error::{ApiError, codes};
@@ -21,7 +22,6 @@ use super::openapi::headers::HeaderKind;
 use super::openapi::operation::Operation;
 use super::routes::{ApiEndpoint, Group};
 use agent::metrics::RouteLabel;
-use serde_json::json;
 
 /// The path of the page.
 const ROOT: &str = "/";

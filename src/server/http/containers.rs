@@ -2,7 +2,6 @@
 //!
 //! A container's id is that of a run whose session the interpreter belongs to.
 
-use agent::metrics::RouteLabel;
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -17,6 +16,7 @@ use super::openapi::operation::Operation;
 use super::routes::{ApiEndpoint, Group};
 use super::{AppState, files};
 use crate::dialects::answer::Dialect;
+use agent::metrics::RouteLabel;
 use agent::session::files::{FileError, FileFilter, FileOrder, StoredFile};
 use protocol::ids::{FileId, Owner, RunId, SessionId};
 use protocol::openai::request::RequestError;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -12,7 +13,6 @@ use agent::AgentError;
 use agent::event::AgentEvent;
 use agent::metrics::Metrics;
 use agent::runs::{Encode, RunAnswer, RunReport};
-use bytes::BytesMut;
 use protocol::ids::RunId;
 
 /// What the answer of a run is made with, besides what the request asked for.

@@ -3,6 +3,13 @@
 mod content;
 mod upload;
 
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
 pub(super) use self::content::{content, describe as describe_content};
 use self::upload::{MAX_FIELDS, MAX_VALUE_BYTES, upload};
 use super::AppState;
@@ -14,14 +21,8 @@ use super::openapi::operation::Operation;
 use super::routes::{ApiEndpoint, Group};
 use agent::metrics::RouteLabel;
 use agent::session::files::{FileError, FileFilter, FileOrder, Purpose, StoredFile};
-use axum::Json;
-use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
 use protocol::ids::{FileId, Owner, SessionId};
 use protocol::openai::request::RequestError;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// The routes of files.
 pub(super) fn group() -> Group {

@@ -12,10 +12,9 @@ use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use self::operation::Operation;
 use super::routes::Group;
 use protocol::openai::error::ErrorBody;
-
-use self::operation::Operation;
 
 /// What the document says of the whole API.
 const ABOUT: &str = "An OpenAI-compatible API that finishes the tool loop. Every error has OpenAI's envelope. \

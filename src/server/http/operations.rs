@@ -1,5 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode, Uri};
 use parking_lot::Mutex as SyncMutex;
+use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -20,8 +22,6 @@ use super::openapi::operation::Operation;
 use super::routes::{ApiEndpoint, Group};
 use agent::metrics::{self, RouteLabel};
 use protocol::ids::Owner;
-use schemars::JsonSchema;
-use std::collections::BTreeMap;
 use tools::source::{Health, Source};
 use upstream::look::{Sight, UpstreamState, look};
 

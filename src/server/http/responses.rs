@@ -7,12 +7,6 @@ mod native;
 mod retry;
 mod stored;
 
-use crate::dialects::fields::head::PROGRESS_HEADER;
-use crate::dialects::responses::decode::ResponseRequest;
-use crate::dialects::responses::encode::ResponseEvent;
-use crate::dialects::responses::encode::ResponseObject;
-use agent::metrics::RouteLabel;
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
+use serde_json::json;
 
 use self::history::known_history;
 use self::native::NativeDecision;
@@ -34,9 +29,14 @@ use super::turn::Delivery;
 use super::{AppState, body, caller, turn};
 use crate::dialects::answer::AnswerForm;
 use crate::dialects::answer::Dialect;
+use crate::dialects::fields::head::PROGRESS_HEADER;
+use crate::dialects::responses::decode::ResponseRequest;
 use crate::dialects::responses::decode::{DecodedResponse, ResponseOptions, decode};
+use crate::dialects::responses::encode::ResponseEvent;
+use crate::dialects::responses::encode::ResponseObject;
 use crate::dialects::responses::objects::InputTokenCount;
 use agent::admit::{Admitted, AdmittedTurn};
+use agent::metrics::RouteLabel;
 use agent::turn::{Caller, TurnRequest};
 use protocol::ids::{Owner, RequestId, RunId};
 

@@ -2,9 +2,6 @@
 
 mod fork;
 
-use agent::metrics::RouteLabel;
-use agent::session::export::SessionExport;
-use agent::session::export::SessionImport;
 use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -24,6 +21,9 @@ use super::reads::{self, ReadSession};
 use super::routes::{ApiEndpoint, Group};
 use super::{AppState, body};
 use agent::inputs::use_named_files;
+use agent::metrics::RouteLabel;
+use agent::session::export::SessionExport;
+use agent::session::export::SessionImport;
 use agent::session::{Replaced, SessionSummary, StoreError, StoredSession, export};
 use protocol::ids::{Owner, RunId, SessionId, WorkspaceId};
 use protocol::openai::request::RequestError;

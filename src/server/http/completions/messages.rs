@@ -1,7 +1,5 @@
 //! `GET /v1/chat/completions/{id}/messages`: the stored messages up to the end of an answer.
 
-use super::super::extract::DEFAULT_LIMIT;
-use super::super::extract::MAX_LIMIT;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
@@ -10,6 +8,8 @@ use serde_json::json;
 
 use super::super::AppState;
 use super::super::error::{ApiError, codes};
+use super::super::extract::DEFAULT_LIMIT;
+use super::super::extract::MAX_LIMIT;
 use super::super::extract::{Order, OrderedQuery, Path, Query};
 use super::super::openapi::operation::Operation;
 use super::super::reads::{self, ReadSession};

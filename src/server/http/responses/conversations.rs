@@ -1,6 +1,5 @@
 //! `/v1/conversations`: sessions in the shapes of OpenAI's Conversations API.
 
-use agent::metrics::RouteLabel;
 use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -23,6 +22,7 @@ use crate::dialects::responses::items::{PlacedItem, without_item};
 use crate::dialects::responses::objects::{
     ConversationObject, ConversationUpdate, ItemPage, NewConversation, NewItems,
 };
+use agent::metrics::RouteLabel;
 use agent::session::{Change, StoredSession};
 use protocol::ids::{Owner, SessionId, WorkspaceId};
 use protocol::openai::metadata::metadata;

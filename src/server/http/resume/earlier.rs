@@ -1,5 +1,6 @@
 //! Turns that an earlier version has suspended: the request that began the run is stored in the place of its draft.
 
+use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -9,7 +10,6 @@ use crate::dialects::fields::head::{PROGRESS_HEADER, RequestHead};
 use crate::dialects::{chat, responses};
 use agent::draft::{Decoded, TurnDraft};
 use agent::turn::Continuation;
-use bytes::Bytes;
 use protocol::ids::{RunId, SessionId};
 use protocol::openai::request::RequestError;
 
