@@ -17,7 +17,8 @@ use agent::event::AgentEvent;
 use agent::inputs::FilePosition;
 use protocol::ids::RunId;
 
-/// A dialect, as a route names it.
+/// A dialect, as a route and the form of an answer name it. The error of a run is written in the dialect of its answer,
+/// another error in that of the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Chat,
@@ -25,8 +26,8 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// The body of an error in the dialect's own form; `None` where that is OpenAI's envelope.
-    pub(crate) fn error_body(self, _failure: &Failure) -> Option<String> {
+    /// The body of an error as JSON text in the dialect's own form; `None` where that is OpenAI's envelope.
+    pub(crate) fn error_body(self, _failure: impl FnOnce() -> Failure) -> Option<String> {
         match self {
             Self::Chat | Self::Responses => None,
         }
@@ -58,6 +59,15 @@ impl AnswerForm {
             Self::Chat(options) => options.stream,
             Self::Responses(options) => options.stream,
             Self::Call => false,
+        }
+    }
+
+    /// The dialect in whose form an error is written.
+    pub(crate) fn dialect(&self) -> Option<Dialect> {
+        match self {
+            Self::Chat(_) => Some(Dialect::Chat),
+            Self::Responses(_) => Some(Dialect::Responses),
+            Self::Call => None,
         }
     }
 
@@ -148,15 +158,6 @@ impl AnswerEncoder {
             Self::Chat(_) => chat::position::file_path(position),
             Self::Responses(encoder) => encoder.file_path(position),
             Self::Call(_) => "session_id".to_owned(),
-        }
-    }
-
-    /// The dialect whose form an error has.
-    pub(crate) fn dialect(&self) -> Option<Dialect> {
-        match self {
-            Self::Chat(_) => Some(Dialect::Chat),
-            Self::Responses(_) => Some(Dialect::Responses),
-            Self::Call(_) => None,
         }
     }
 }

@@ -204,7 +204,13 @@ fn describe_events(operation: Operation<'_>) -> Operation<'_> {
         )
         .answers_nothing(200, "The events.")
         .streams::<StreamedData>(200)
-        .fails(&[codes::INVALID, codes::NOT_FOUND, codes::EVENTS_EXPIRED, codes::REPLICA_UNREACHABLE, codes::SESSION_STORE_UNAVAILABLE])
+        .fails(&[
+            codes::INVALID,
+            codes::NOT_FOUND,
+            codes::EVENTS_EXPIRED,
+            codes::REPLICA_UNREACHABLE,
+            codes::SESSION_STORE_UNAVAILABLE,
+        ])
         .fails(cases::INTERRUPTED)
 }
 

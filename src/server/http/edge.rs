@@ -10,18 +10,17 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, CONTENT_LENGTH, ORIGIN};
+use http::header::{ALLOW, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::Body as _;
 
 pub(super) use self::record::{BodyEnd, RequestRecord};
 pub(super) use self::refused::RefusalLog;
 use super::auth::is_cross_origin;
-use super::error::{ApiError, Cause, codes};
+use super::error::{ApiError, Cause, codes, in_dialect};
 use super::routes::RouteFacts;
 use super::served::Served;
 use super::{AppState, body, console, reads};
-use crate::dialects::end::Failure;
 use agent::metrics::{ModelUse, RefusedLabel, RouteLabel};
 use agent::runs::panic_text;
 use protocol::ids::{Owner, RequestId};
@@ -80,19 +79,8 @@ pub(super) async fn guard(
         }
         Err(error) => error.into_response(),
     };
-    let response = in_dialect(response, route);
+    let response = in_dialect(response, route.dialect);
     finish(&state, response, &request_id, record)
-}
-
-/// An error in the form of its route's dialect.
-fn in_dialect(mut response: Response, route: RouteFacts) -> Response {
-    let failure = response.extensions_mut().remove::<Failure>();
-    let own = failure.and_then(|failure| route.dialect?.error_body(&failure));
-    if let Some(own) = own {
-        response.headers_mut().remove(CONTENT_LENGTH);
-        *response.body_mut() = own.into();
-    }
-    response
 }
 
 #[expect(
@@ -128,7 +116,10 @@ fn check_request(
 ) -> Result<Option<(Owner, Option<RequestPermit>)>, ApiError> {
     let most = state.settings.max_header_bytes;
     if head_bytes(request) > most {
-        return Err(codes::HEAD_TOO_LARGE.with(format!("the request's path and headers are larger than {most} bytes; send fewer or shorter headers")));
+        let message = format!(
+            "the request's path and headers are larger than {most} bytes; send fewer or shorter headers"
+        );
+        return Err(codes::HEAD_TOO_LARGE.with(message));
     }
     if route.is_open {
         return Ok(Some((Owner::everybody(), None)));

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::error::{ApiError, ErrorParts, codes};
-use crate::dialects::answer::{AnswerEncoder, AnswerForm};
+use crate::dialects::answer::{AnswerForm, Dialect};
 use crate::dialects::end::Answer;
 use agent::AgentError;
 use agent::event::AgentEvent;
@@ -30,7 +29,8 @@ pub(super) struct AnswerContext {
 
 /// Turns what a run reports into lines and the answer.
 pub(super) fn encode(form: &AnswerForm, run: &RunId, context: AnswerContext) -> Encode {
-    let mut encoder = form.encoder(run);
+    let (mut encoder, dialect) = (form.encoder(run), form.dialect());
+    let is_call = matches!(form, AnswerForm::Call);
     let mut first_text_seen = false;
     Box::new(move |report, out| match report {
         RunReport::Event(event) => {
@@ -43,8 +43,11 @@ pub(super) fn encode(form: &AnswerForm, run: &RunId, context: AnswerContext) -> 
             let ends = matches!(event, AgentEvent::Finished(_));
             match encoder.encode(event, out) {
                 Some(answer) => Some(answered(answer)),
-                // Only a call outside of a turn ends so: its record never came.
-                None => ends.then(|| failed(&encoder, codes::CALL_CANCELLED.error(), None)),
+                // The record of the call never came.
+                None if is_call && ends => {
+                    Some(failed(codes::CALL_CANCELLED.error(), dialect, None))
+                }
+                None => None,
             }
         }
         RunReport::Failed(error) => {
@@ -55,35 +58,40 @@ pub(super) fn encode(form: &AnswerForm, run: &RunId, context: AnswerContext) -> 
                 AgentError::NothingWaits => ApiError::nothing_waits(encoder.input_field()),
                 error => ApiError::of_turn(error, |position| encoder.file_path(position)),
             };
-            Some(fail(&mut encoder, error, do_not_retry, waited, out))
+            let error = retried(error, do_not_retry);
+            let answer = encoder.fail(&error.failure(), out);
+            Some(ended(answer, error, dialect, waited))
         }
         RunReport::Panicked { side_effects } => {
             let do_not_retry = side_effects && !context.has_key;
-            let error = codes::INTERNAL.error();
-            Some(fail(&mut encoder, error, do_not_retry, None, out))
+            let error = retried(codes::INTERNAL.error(), do_not_retry);
+            let answer = encoder.fail(&error.failure(), out);
+            Some(ended(answer, error, dialect, None))
         }
     })
 }
 
-/// Ends the lines with an error, and returns it as the answer.
-fn fail(
-    encoder: &mut AnswerEncoder,
-    error: ApiError,
-    do_not_retry: bool,
-    waited: Option<Duration>,
-    out: &mut BytesMut,
-) -> RunAnswer {
-    let error = match do_not_retry {
+fn retried(error: ApiError, do_not_retry: bool) -> ApiError {
+    match do_not_retry {
         true => error.after_side_effects(),
         false => error,
-    };
-    match encoder.fail(&error.failure(), out) {
+    }
+}
+
+/// The answer of a run that failed: that of its dialect, if the dialect has one that tells of the error.
+fn ended(
+    answer: Option<Answer>,
+    error: ApiError,
+    dialect: Option<Dialect>,
+    waited: Option<Duration>,
+) -> RunAnswer {
+    match answer {
         Some(answer) => RunAnswer {
             waited: Some(waited.unwrap_or_default()),
             cause: error.into_parts().cause,
             ..answered(answer)
         },
-        None => failed(encoder, error, waited),
+        None => failed(error, dialect, waited),
     }
 }
 
@@ -99,20 +107,22 @@ fn answered(answer: Answer) -> RunAnswer {
     }
 }
 
-/// The answer of a run that failed.
-fn failed(encoder: &AnswerEncoder, error: ApiError, waited: Option<Duration>) -> RunAnswer {
-    let own = encoder.dialect();
-    let own = own.and_then(|dialect| dialect.error_body(&error.failure()));
+/// An error as the answer of a run, in the form of its dialect.
+pub(super) fn failed(
+    error: ApiError,
+    dialect: Option<Dialect>,
+    waited: Option<Duration>,
+) -> RunAnswer {
     let ErrorParts {
         status,
         headers,
         body,
         cause,
-    } = error.into_parts();
+    } = error.into_parts_in(dialect);
     RunAnswer {
         status,
         headers,
-        body: own.map_or_else(|| body.into(), Into::into),
+        body: body.into(),
         kept: false,
         waited,
         cause,

@@ -8,14 +8,19 @@ mod stores;
 mod turns;
 mod upstream;
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use self::codes::ErrorCode;
 use super::headers::mark_upstream_error;
+use crate::dialects::answer::Dialect;
 use crate::dialects::end::Failure;
 use agent::metrics::RefusedLabel;
 use protocol::openai::error::{ErrorBody, ErrorDetail, ReportedError};
@@ -87,7 +92,7 @@ impl ErrorCode {
             message: message.into(),
             content_range: None,
             // A retry helps only after sessions were deleted or the disk has more space.
-            do_not_retry: self == codes::STORAGE_FULL,
+            do_not_retry: self.code == codes::STORAGE_FULL.code,
             body_unread: false,
             upstream: None,
             cause: None,
@@ -232,11 +237,27 @@ impl ApiError {
         temporary.contains(&self.0.status) && !self.is_upstreams()
     }
 
+    /// The same in the form of a dialect.
+    pub(super) fn into_parts_in(self, dialect: Option<Dialect>) -> ErrorParts {
+        let own = dialect.and_then(|dialect| dialect.error_body(|| self.failure()));
+        let mut parts = self.into_parts();
+        if let Some(own) = own {
+            describe_own(&mut parts.headers);
+            parts.body = own.into();
+        }
+        parts
+    }
+
     /// The answer's status, headers and body, and the cause for the log.
     pub(super) fn into_parts(mut self) -> ErrorParts {
+        self.take_parts()
+    }
+
+    /// The same. What the dialects write of the error is left.
+    fn take_parts(&mut self) -> ErrorParts {
         let (is_upstreams, is_temporary) = (self.is_upstreams(), self.is_temporary());
-        let (mut headers, body) = match self.0.upstream.take() {
-            Some(answer) => (answer.headers, answer.body),
+        let (mut headers, body) = match &mut self.0.upstream {
+            Some(answer) => (std::mem::take(&mut answer.headers), answer.body.clone()),
             None => {
                 let json = HeaderValue::from_static("application/json");
                 let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, json)]);
@@ -267,21 +288,38 @@ impl ApiError {
     }
 }
 
+/// An error response in the form of the dialect of its route.
+pub(super) fn in_dialect(mut response: Response, dialect: Option<Dialect>) -> Response {
+    let error = response.extensions_mut().remove::<Arc<ApiError>>();
+    if let Some(own) = error.and_then(|error| dialect?.error_body(|| error.failure())) {
+        describe_own(response.headers_mut());
+        *response.body_mut() = own.into();
+    }
+    response
+}
+
+/// Describes a body in a dialect's own form, which may take the place of a model server's.
+fn describe_own(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(CONTENT_ENCODING);
+}
+
 impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let (refused, failure) = (self.refused(), self.failure());
+    fn into_response(mut self) -> Response {
+        let refused = self.refused();
         let ErrorParts {
             status,
             headers,
             body,
             cause,
-        } = self.into_parts();
+        } = self.take_parts();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         let extensions = response.extensions_mut();
         // The dialect of the route may have a form of its own.
-        extensions.insert(failure);
+        extensions.insert(Arc::new(self));
         if let Some(cause) = cause {
             extensions.insert(Cause(cause));
         }

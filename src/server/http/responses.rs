@@ -137,7 +137,15 @@ fn describe_create(operation: Operation<'_>) -> Operation<'_> {
         .answers_or_passes_on::<ResponseObject>(200, "agent", "The response; with `stream`, its events.")
         .streams::<ResponseEvent>(200)
         .with_headers(200, &OF_LOOP)
-        .fails(&[codes::UNSUPPORTED_TOOL, codes::PREVIOUS_RESPONSE_NOT_FOUND, codes::CONVERSATION_NOT_FOUND, codes::CONTAINER_NOT_FOUND, codes::NO_TOOL_CALL_FOUND, codes::ITEM_NOT_FOUND, codes::APPROVAL_DECIDED])
+        .fails(&[
+            codes::UNSUPPORTED_TOOL,
+            codes::PREVIOUS_RESPONSE_NOT_FOUND,
+            codes::CONVERSATION_NOT_FOUND,
+            codes::CONTAINER_NOT_FOUND,
+            codes::NO_TOOL_CALL_FOUND,
+            codes::ITEM_NOT_FOUND,
+            codes::APPROVAL_DECIDED,
+        ])
         .fails_as_turn()
         .leads_to(200, &OF_ID)
 }

@@ -8,15 +8,13 @@ use http::HeaderValue;
 
 use super::AppState;
 use super::caller::caller;
-use super::encoding::{AnswerContext, encode};
+use super::encoding::{AnswerContext, encode, failed};
 use super::error::{ApiError, codes};
 use super::turn::{RunOrigin, TurnStart, run_start};
 use crate::dialects::answer::AnswerForm;
 use agent::admit::{AdmissionError, Admitted};
 use agent::draft::{Decoded, Faults, TurnDraft};
-use agent::runs::{
-    CancelMode, Closed, ConnectionRun, RunAnswer, RunRecordState, RunStart, WaitingRun, Work,
-};
+use agent::runs::{CancelMode, Closed, ConnectionRun, RunRecordState, RunStart, WaitingRun, Work};
 use agent::session::StoreError;
 use agent::traces::TRACEPARENT;
 use agent::turn::{Continuation, SuspendedTurn, SuspendedTurnError};
@@ -103,7 +101,8 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
             owner = owner.name(),
             "the API key of a run that waited was removed; it does not go on"
         );
-        let answer = answer_of(codes::KEY_REMOVED.error());
+        let dialect = form_of(state, run, &waiting).dialect();
+        let answer = failed(codes::KEY_REMOVED.error(), dialect, None);
         state.runs.take_waiting(owner, run).await?;
         let store = &state.sessions.store;
         return Ok(store.end_run(run, owner, answer).await?);
@@ -163,6 +162,13 @@ fn stored(
             Ok(read.ok_or(SuspendedTurnError::OtherVersion)?)
         }
     }
+}
+
+/// The form of the answer of a suspended run. What cannot be read has the default.
+fn form_of(state: &AppState, run: &RunId, waiting: &WaitingRun) -> AnswerForm {
+    let stored = stored(state, run, waiting).ok();
+    let form = stored.and_then(|(_, continuation)| read_form(&continuation).ok());
+    form.unwrap_or_default()
 }
 
 fn read_form(continuation: &Continuation) -> Result<AnswerForm, SuspendedTurnError> {
@@ -226,10 +232,7 @@ async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<b
     let Some(waiting) = state.runs.take_waiting(owner, run).await? else {
         return Ok(false);
     };
-    let form = stored(state, run, &waiting).ok();
-    let form = form.and_then(|(_, continuation)| read_form(&continuation).ok());
-    // What cannot be read has no form of its own.
-    let form = form.unwrap_or_default();
+    let form = form_of(state, run, &waiting);
     let events = state.agent.end_suspended(owner, &waiting.session, run);
     let events = events.await;
     let events = events.map_err(|error| ApiError::of_turn(error, |_| String::new()))?;
@@ -262,15 +265,4 @@ async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<b
     drop(reader);
     state.runs.settled(owner, run).await;
     Ok(true)
-}
-
-/// An error as the answer of a run.
-fn answer_of(error: ApiError) -> RunAnswer {
-    let parts = error.into_parts();
-    RunAnswer {
-        status: parts.status,
-        headers: parts.headers,
-        body: parts.body.into(),
-        ..RunAnswer::default()
-    }
 }

@@ -178,12 +178,21 @@ pub(super) struct RouteFacts {
     pub(super) is_open: bool,
 }
 
+impl RouteFacts {
+    /// Of a path without a route.
+    const UNKNOWN: Self = Self {
+        label: RouteLabel::Other,
+        dialect: None,
+        is_open: false,
+    };
+}
+
 /// What is known of all routes.
 #[derive(Debug, Default)]
 pub(super) struct RouteTable {
     by_path: HashMap<&'static str, Vec<(Option<Method>, RouteFacts)>>,
-    /// The beginnings of paths that are not forwarded.
-    reserved: Vec<&'static str>,
+    /// The beginnings of paths that are not forwarded, each with its dialect.
+    reserved: Vec<(&'static str, Option<Dialect>)>,
     pub(super) probes: Probes,
 }
 
@@ -192,7 +201,7 @@ impl RouteTable {
         let mut table = Self::default();
         for group in groups {
             if !group.prefix.is_empty() && !group.is_forwarded {
-                table.reserved.push(group.prefix);
+                table.reserved.push((group.prefix, group.dialect));
             }
             if group.is_probed {
                 let of_head = group
@@ -226,19 +235,26 @@ impl RouteTable {
         let mut routes = routes.into_iter().flatten();
         let first = routes.clone().next();
         let found = routes.find(|(of, _)| of.as_ref().is_none_or(|of| of == method));
-        found.or(first).map_or(
-            RouteFacts {
-                label: RouteLabel::Other,
-                dialect: None,
-                is_open: false,
-            },
-            |(_, facts)| *facts,
-        )
+        let facts = found
+            .or(first)
+            .map_or(RouteFacts::UNKNOWN, |(_, facts)| *facts);
+        RouteFacts {
+            // Below a dialect's path there may be no route.
+            dialect: facts
+                .dialect
+                .or_else(|| self.reserved_for(request.uri().path())?.1),
+            ..facts
+        }
+    }
+
+    fn reserved_for(&self, path: &str) -> Option<&(&'static str, Option<Dialect>)> {
+        let mut reserved = self.reserved.iter();
+        reserved.find(|(prefix, _)| is_below(path, prefix))
     }
 
     /// Whether a decoded path belongs to this server.
     pub(super) fn is_reserved(&self, path: &str) -> bool {
-        self.reserved.iter().any(|prefix| is_below(path, prefix))
+        self.reserved_for(path).is_some()
     }
 }
 

@@ -215,6 +215,14 @@ fn describe_call(operation: Operation<'_>) -> Operation<'_> {
         .answers::<DirectCallAnswer<'_>>(200, "The call, with its files and notices.")
         .with_headers(200, &OF_CALL)
         .with_error_headers(&OF_CALL)
-        .fails(&[codes::NOT_FOUND, codes::APPROVAL_REQUIRED, codes::CALL_CANCELLED, codes::CALL_INTERRUPTED, codes::SESSION_BUSY, codes::SESSION_STORE_UNAVAILABLE, codes::SHUTTING_DOWN])
+        .fails(&[
+            codes::NOT_FOUND,
+            codes::APPROVAL_REQUIRED,
+            codes::CALL_CANCELLED,
+            codes::CALL_INTERRUPTED,
+            codes::SESSION_BUSY,
+            codes::SESSION_STORE_UNAVAILABLE,
+            codes::SHUTTING_DOWN,
+        ])
         .fails(cases::KEYED)
 }

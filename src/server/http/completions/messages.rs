@@ -91,6 +91,7 @@ async fn list(
     })
 }
 
+/// The route of the messages of an answer.
 pub(in crate::http) fn endpoint() -> ApiEndpoint {
     let path = "/v1/chat/completions/{id}/messages";
     ApiEndpoint::get(path, list, describe_list)

@@ -300,7 +300,8 @@ pub(in crate::http) const REPLICA_UNREACHABLE: ErrorCode = error(
     StatusCode::SERVICE_UNAVAILABLE,
     "replica_unreachable",
     "another replica runs the turn, and cannot be reached",
-    "another replica runs this turn and cannot be reached from here; send the request again later, or get the answer by its id once the run has ended",
+    "another replica runs this turn and cannot be reached from here; send the request again later, \
+     or get the answer by its id once the run has ended",
 );
 
 // Of calls outside of a turn.
@@ -320,7 +321,8 @@ pub(in crate::http) const CALL_INTERRUPTED: ErrorCode = error(
     StatusCode::GONE,
     "run_interrupted",
     "the server stopped while the call of this `idempotency-key` ran; it may have taken effect",
-    "the server stopped while the call of this idempotency-key ran; it may have taken effect or not. Find out, and send a new key to make the call again",
+    "the server stopped while the call of this idempotency-key ran; it may have taken effect or not. Find out, \
+     and send a new key to make the call again",
 );
 
 // Of what requests of the Responses API name.

@@ -377,7 +377,9 @@ fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
         .unwrap_or_default();
     match kind.trim().eq_ignore_ascii_case("multipart/form-data") {
         true => Ok(()),
-        false => Err(codes::UNSUPPORTED_MEDIA_TYPE.with("the content type must be multipart/form-data; send the file as the field 'file' of a form")),
+        false => Err(codes::UNSUPPORTED_MEDIA_TYPE.with(
+            "the content type must be multipart/form-data; send the file as the field 'file' of a form",
+        )),
     }
 }
 

@@ -135,7 +135,12 @@ impl ReferredItems<'_> {
             let bytes = item.json().get().len().saturating_mul(times);
             self.bytes = self.bytes.saturating_add(bytes);
             if self.bytes > self.most {
-                return Err(codes::REQUEST_TOO_LARGE.with(format!("the items that 'input' refers to are larger than the {} bytes that the body leaves for them; refer to fewer, or go on from their response with 'previous_response_id'", self.most)).about("input"));
+                let message = format!(
+                    "the items that 'input' refers to are larger than the {} bytes that the body leaves for them; refer \
+                     to fewer, or go on from their response with 'previous_response_id'",
+                    self.most
+                );
+                return Err(codes::REQUEST_TOO_LARGE.with(message).about("input"));
             }
             self.found.insert(item.id.clone(), item.into_json());
         }
