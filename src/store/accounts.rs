@@ -1,4 +1,5 @@
-//! Accounts of owners: amounts that are reserved before they are used, exactly also where several processes do that at once.
+//! Accounts of owners: amounts that are reserved before they are used. The sums are exact, also if several processes
+//! reserve at the same time.
 
 use super::shares::StatementSize;
 use super::tx::{Tx, values};
@@ -32,7 +33,7 @@ impl Account {
 }
 
 impl AccountReservation {
-    /// A reservation that is not made yet. Nothing is to be settled when it is dropped.
+    /// A reservation that is not stored; dropping it does nothing.
     pub(super) fn new(owner: &Owner, account: Account) -> Self {
         Self {
             id: uuid::Uuid::now_v7().to_string(),

@@ -1,4 +1,4 @@
-//! What a webhook is told of the calls that wait: each event once, by one of the processes that share the store.
+//! Notifications of a webhook about calls that wait: each event once, by one of the processes that share the store.
 
 use super::approval::Approval;
 use super::approvals::{ONE, approval};
@@ -15,11 +15,11 @@ pub enum ApprovalEvent {
     Requested,
     /// A person has decided.
     Decided,
-    /// Nobody can decide any more: its time is up, or the conversation has gone on without it.
+    /// No decision is possible any more: the question has expired, or the conversation has continued without the call.
     Expired,
 }
 
-/// The events that nobody was told. Of calls that were asked about before `$1`, only those that wait still are begun with.
+/// The events that were not sent. A call that was asked about before `$1` is included only if it still waits.
 const UNTOLD: &str = "SELECT approval_id, 'requested' FROM approvals WHERE announced IS NULL AND created_at >= $1
     UNION
     SELECT approval_id, 'requested' FROM approvals
@@ -30,14 +30,14 @@ const UNTOLD: &str = "SELECT approval_id, 'requested' FROM approvals WHERE annou
     ORDER BY 1 LIMIT $2";
 
 impl Store {
-    /// Takes events that nobody was told: at most `limit`, the oldest first, and of each call one. They are not given out
-    /// again. `since` is when the process began to tell, in seconds since 1970.
+    /// Claims up to `limit` unsent events, oldest first, one per call. A claimed event is not returned again. `since`
+    /// is when the process began to notify, in seconds since 1970.
     ///
     /// # Errors
     /// When the store fails.
     ///
     /// # Cancel safety
-    /// As [`Store::write`]. What was taken by a call that was dropped is told to nobody.
+    /// See [`Store::write`]. Events that a dropped call has claimed are not sent.
     pub async fn take_approval_events(
         &self,
         since: i64,

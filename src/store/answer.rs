@@ -14,7 +14,7 @@ pub(super) const PART: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct NewAnswerHead {
     pub(super) status: u16,
-    /// As JSON.
+    /// The headers as JSON.
     pub(super) headers: String,
     body_bytes: usize,
     pub(super) kept: bool,

@@ -32,7 +32,7 @@ pub struct ApprovalQuestion {
 /// A call that waits for a person's decision, or waited for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
-    /// Whose session it is.
+    /// The owner of the session.
     pub owner: Owner,
     /// The session of the call.
     pub session: SessionId,
@@ -61,7 +61,7 @@ pub enum ApprovalState {
     Approved,
     /// The call must not run.
     Denied,
-    /// Nobody has decided in time.
+    /// The time to decide is over.
     Expired,
     /// The turn has ended without a decision.
     Left,
@@ -70,7 +70,7 @@ pub enum ApprovalState {
 /// For which later calls of the session a decision holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remember {
-    /// Those with the same [`ApprovalQuestion::scope`].
+    /// Calls with the same [`ApprovalQuestion::scope`].
     Same,
     /// All of the tool.
     Tool,

@@ -229,7 +229,7 @@ impl Store {
         found.map(session).transpose()
     }
 
-    /// Decides if there is room for the decision. Else the inner error is what it would add.
+    /// Decides within `room`. If the decision would add more, the inner error is the number of bytes.
     async fn try_decide(
         &self,
         owner: Option<&Owner>,
@@ -252,14 +252,14 @@ impl Store {
     }
 }
 
-/// The calls that wait, as a list has them.
+/// Which waiting calls a list has.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitingFilter<'a> {
-    /// Of one owner; `None` for those of all.
+    /// Calls of this owner; `None` for the calls of all owners.
     pub owner: Option<&'a Owner>,
     /// Most calls. Each owner's oldest come before the next ones of any.
     pub calls: usize,
-    /// Most bytes of arguments. The first call is there always.
+    /// Most bytes of arguments. The first call is included whatever its size.
     pub bytes: u64,
 }
 

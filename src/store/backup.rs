@@ -64,10 +64,11 @@ pub enum BackupError {
 }
 
 impl StoreBackup {
-    /// Copies a store as it is at one moment; `path` must not exist. A process that serves from the store goes on meanwhile.
+    /// Copies the state of a store at one moment; `path` must not exist. Processes can serve from the store during the
+    /// copy.
     ///
     /// # Errors
-    /// As [`BackupError`] says. Nothing is left behind.
+    /// See [`BackupError`]. No file is left behind.
     pub async fn make(source: &StoreUrl, path: &Path) -> Result<Self, BackupError> {
         refuse_existing(path)?;
         match source {
@@ -165,7 +166,7 @@ impl PartialFile {
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        // Not there once it has its name; the others only after a failure.
+        // The first does not exist once it has its final name; the others exist only after a failure.
         for suffix in ["", "-journal", "-wal", "-shm"] {
             let mut name = self.0.clone().into_os_string();
             name.push(suffix);

@@ -30,8 +30,8 @@ pub(super) struct Clock {
     pub(super) shift: AtomicI64,
 }
 
-/// The time by which things expire. It follows the wall clock, but not at once where that steps far forward: a machine that
-/// runs with a wrong time would delete everything. The store keeps it, because neither the wall clock nor the newest
+/// The time by which things expire. It follows the wall clock, but a large step forward is followed with delay: a
+/// machine with a wrong time would delete everything. The store keeps it, because neither the wall clock nor the newest
 /// timestamp shows whether the wall clock is right: a write under a wrong clock has a wrong timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExpiryTime {
@@ -42,7 +42,7 @@ pub(super) struct ExpiryTime {
 }
 
 impl Clock {
-    /// Lets the expiry time continue from that of a store.
+    /// Lets the expiry time continue from the expiry time of a store.
     pub(super) fn continue_from(&self, expiry: ExpiryTime) {
         *self.expiry.lock() = Some((expiry, Instant::now()));
     }

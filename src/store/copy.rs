@@ -1,9 +1,9 @@
 //! Copies a store into an empty one of any engine.
 //!
-//! Tables are copied one after the other, in batches, by the order of their keys. The last key of a table in the target says
-//! how far its copy is, so a copy that was interrupted goes on from there. At the end both sides are read once more and
-//! compared. The table `store_copy` of the target says from which store it is a copy. Until the copy is complete and checked,
-//! no process serves from the target.
+//! Tables are copied one after the other, in batches, by the order of their keys. The last key of a table in the target
+//! says how far its copy is, so an interrupted copy continues from there. At the end both sides are read once more and
+//! compared. The table `store_copy` of the target says from which store it is a copy. Until the copy is complete and
+//! checked, no process serves from the target.
 
 mod digest;
 mod side;
@@ -109,13 +109,13 @@ pub enum CopyError {
     Target(#[from] StoreError),
 }
 
-/// Copies a store into another one, or goes on with that. `report` is called after each batch.
+/// Copies a store into another one, or continues an interrupted copy. `report` is called after each batch.
 ///
-/// Both are opened as by a server that starts: their schema becomes that of this version, and runs that had not ended are
-/// interrupted. Else the source is not changed.
+/// Opens both stores as a starting server does: their schema becomes the schema of this version, and runs that had not
+/// ended are interrupted. Apart from that the source is not changed.
 ///
 /// # Errors
-/// As [`CopyError`] says. Nothing serves from the target until the copy is complete.
+/// See [`CopyError`]. No process serves from the target until the copy is complete.
 pub fn copy<'a>(
     source: &'a StoreUrl,
     target: &'a StoreUrl,

@@ -22,9 +22,9 @@ struct Candidate {
 }
 
 impl Store {
-    /// Removes answers and idempotency keys until their total is within the limit, but not those of `written`. The oldest
-    /// answers of the owner with the most bytes go first, and keys when it has none: a request that is repeated with a lost
-    /// key runs again. A key whose run has not ended stays.
+    /// Removes answers and idempotency keys until their total is within the limit, except those of the run `written`.
+    /// The oldest answers of the owner with the most bytes go first, then its oldest keys. A request whose key was
+    /// evicted runs again if it is repeated. A key whose run has not ended stays.
     pub(super) async fn evict_answers(
         &self,
         (owner, written): (&Owner, &RunId),
@@ -142,8 +142,8 @@ impl Store {
         Ok(())
     }
 
-    /// The sessions that may be evicted next, all of one owner, and the bytes that the owner has above its share; none of
-    /// `kept`.
+    /// The sessions that may be evicted next, all of one owner, and by how many bytes the owner exceeds its share.
+    /// Sessions in `kept` are left out.
     async fn candidates(
         &self,
         writer: &Owner,
@@ -185,7 +185,7 @@ impl Store {
     }
 }
 
-/// Removes the oldest answers of an owner, about as many as have `excess` bytes; returns how many.
+/// Removes the oldest answers of an owner until about `excess` bytes are free; returns how many.
 async fn evict_answers_of(
     tx: &mut Tx,
     owner: &str,
@@ -206,7 +206,7 @@ async fn evict_answers_of(
     Ok(evicted)
 }
 
-/// Removes the oldest keys of an owner, about as many as have `excess` bytes; returns how many.
+/// Removes the oldest keys of an owner until about `excess` bytes are free; returns how many.
 async fn evict_keys_of(
     tx: &mut Tx,
     owner: &str,

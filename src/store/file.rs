@@ -63,7 +63,7 @@ pub struct FileRecord {
 /// The outcome of inserting a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InsertedFile {
-    /// The file; `None` if it was deleted again at once.
+    /// The file; `None` if it was deleted immediately.
     pub file: Option<StoredFile>,
     /// The owner already had a file with this id; the new content has no row.
     pub known: bool,

@@ -270,7 +270,7 @@ impl Store {
         .await
     }
 
-    /// Those of the blobs that have no row. Waits for earlier writes to end.
+    /// Filters the blobs that have no row. Waits for earlier writes to end.
     ///
     /// # Errors
     /// When the store fails.

@@ -36,7 +36,7 @@ impl Store {
         .await
     }
 
-    /// Makes a fork if there is room for it. Else the inner error is what it would add.
+    /// Makes a fork within `room`. If the fork would add more, the inner error is the number of bytes.
     async fn try_fork(
         &self,
         source: &Fence,
@@ -117,7 +117,8 @@ impl Store {
     }
 }
 
-/// The bytes of the instructions and messages of a session before these places, and those of the instructions alone.
+/// The bytes of the instructions and messages of a session before each of these places, and the bytes of the
+/// instructions alone.
 async fn bytes_until(tx: &mut Tx, session: i64, ends: [i64; 2]) -> Result<(i64, i64), StoreError> {
     let sql = concat!(
         "SELECT CAST(coalesce(sum(",

@@ -48,7 +48,7 @@ impl Store {
                 micros(KEY_TTL)
             ];
             if tx.row(claim, values).await?.is_some() {
-                // The end of its run looks whether that is too much.
+                // The check against the limit is made when the run ends.
                 let _full = self.shared.answers.count_added(key.len(), self.is_shared());
                 return Ok(KeyClaim::New);
             }
@@ -65,7 +65,7 @@ impl Store {
         ))
     }
 
-    /// Releases an idempotency key, if this run has it. The record of the run is kept.
+    /// Releases an idempotency key, if this run has it. The record of the run stays.
     ///
     /// # Errors
     /// When the store fails.

@@ -18,7 +18,7 @@ const SHARDS: usize = 16;
 type Key = (Owner, SessionId);
 type Shard = Mutex<HashMap<Key, Entry>>;
 
-/// The proof of a lease that every write carries. The store refuses a write whose token is not that of the current
+/// The proof of a lease that every write carries. The store refuses a write whose token is not the token of the current
 /// lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
@@ -74,7 +74,7 @@ impl Leases {
         wait: Duration,
     ) -> Result<(Fence, Arc<LeaseHold>), StoreError> {
         let (slot, queue) = self.enqueue((owner.clone(), id.clone()));
-        // Taking a free permit at once is fair: while there are waiters, no permit is free.
+        // Taking a free permit immediately is fair: while there are waiters, no permit is free.
         let permit = match Arc::clone(&queue).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) if wait.is_zero() => return Err(StoreError::Busy),

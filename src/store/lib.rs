@@ -204,7 +204,7 @@ impl Store {
 
     /// Applies a change atomically; creates the session if it does not exist.
     ///
-    /// If fewer messages are stored than `keep`, all of them are kept.
+    /// `keep` may be larger than the number of stored messages; then no message is deleted.
     ///
     /// # Errors
     /// `LeaseLost`, `SessionTooLarge`, `Full`; else when the store fails. Nothing is changed then.
@@ -215,8 +215,8 @@ impl Store {
         self.change(fence, change, None).await.map(drop)
     }
 
-    /// Replaces the messages and instructions of a session with those of the change; its files stay. `created_at` is in
-    /// Unix seconds; 0 is the current time.
+    /// Replaces the messages and instructions of a session by the messages and instructions of the change; its files
+    /// stay. `created_at` is in Unix seconds; 0 is the current time.
     ///
     /// # Errors
     /// `LeaseLost`, `SessionTooLarge`, `Full`; else when the store fails. Nothing is changed then.
@@ -271,7 +271,7 @@ impl Store {
         self.shared.waiting.lock().put(owner, calls, turn, until);
     }
 
-    /// Drops the attachment of the unstored turn that waits for this call. The turn itself is kept.
+    /// Drops the attachment of the unstored turn that waits for this call, but not the turn.
     pub fn detach(&self, owner: &Owner, call_id: &str) {
         self.shared.waiting.lock().detach(owner, call_id);
     }
@@ -281,7 +281,8 @@ impl Store {
         self.shared.waiting.lock().drop_expired();
     }
 
-    /// Random bytes that this store has kept since it was made. Ids that nobody else may compute are derived from them.
+    /// Random bytes that this store has had since it was created. Ids that others must not be able to compute are
+    /// derived from them.
     ///
     /// # Errors
     /// When the store fails.

@@ -1,4 +1,4 @@
-//! What stands for PostgreSQL in a program without it. No value of these types is ever made.
+//! Replaces PostgreSQL in a program that is built without it. No value of these types is ever made.
 
 #![expect(
     clippy::unused_async,

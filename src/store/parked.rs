@@ -19,7 +19,7 @@ macro_rules! can_go_on {
     };
 }
 
-/// A run that goes on by itself with a turn that is kept.
+/// A run that resumes its suspended turn by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingRun {
     /// The session of the turn.
@@ -29,10 +29,10 @@ pub struct WaitingRun {
 }
 
 impl Store {
-    /// Keeps a turn with its session, in the place of an earlier one, until a [`super::Change`] ends it. The questions are
-    /// inserted with it; one that is there stays as it is.
+    /// Suspends a turn: stores it with its session until a [`super::Change`] ends it, and replaces an earlier one.
+    /// Inserts the questions; a question that exists is not changed.
     ///
-    /// If the text of the turn begins with `{"run":"ID"`, that run waits, and goes on with the turn by itself.
+    /// If the text of the turn begins with `{"run":"ID"`, that run waits, and resumes the turn by itself.
     ///
     /// # Errors
     /// `LeaseLost`, `NotFound` when the session does not exist, `SessionTooLarge`, `Full`; else when the store fails.
@@ -53,7 +53,7 @@ impl Store {
         .await
     }
 
-    /// Keeps a turn if there is room for it. Else the inner error is what it would add.
+    /// Stores a turn within `room`. If the turn would add more, the inner error is the number of bytes.
     async fn try_keep_turn(
         &self,
         fence: &Fence,
@@ -90,8 +90,8 @@ impl Store {
         Ok(Ok(()))
     }
 
-    /// The runs that can go on by themselves, with their owners: all that their turns wait for is decided or has expired. At
-    /// most `limit`; each owner's first run comes before the second of any.
+    /// The runs that can resume by themselves, with their owners: each question of their turns is decided or has
+    /// expired. At most `limit`; each owner's first run comes before the second of any.
     ///
     /// # Errors
     /// When the store fails.
@@ -115,7 +115,7 @@ impl Store {
         .collect()
     }
 
-    /// The run that goes on by itself with the turn of a session, if one waits there.
+    /// The run that resumes the suspended turn of a session by itself, if there is one.
     ///
     /// # Errors
     /// When the store fails.
@@ -160,8 +160,8 @@ impl Store {
         found.map(read).transpose()
     }
 
-    /// Records a run that waits as running in this process, and returns what it goes on with: `None` if it waits no longer, or
-    /// another process runs it. Its earlier answer is deleted.
+    /// Records a waiting run as running in this process, and returns the turn that it resumes: `None` if it does not
+    /// wait any more, or another process runs it. Deletes its earlier answer.
     ///
     /// # Errors
     /// When the store fails.

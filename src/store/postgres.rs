@@ -1,7 +1,8 @@
 //! PostgreSQL through sqlx, for several processes that share one store.
 //!
-//! A verb is one statement where that is possible; what takes several decisions is a function of the schema. Leases and
-//! running runs belong to a process, whose row in `replicas` has to be renewed. All times are those of the database.
+//! A verb is one statement where that is possible; a verb with several decisions is a function of the schema. Leases
+//! and running runs belong to a process, whose row in `replicas` has to be renewed. All times are times of the
+//! database.
 
 mod connect;
 mod copy;
@@ -68,7 +69,7 @@ struct Inner {
     unreleased: Mutex<Vec<Fence>>,
     elapsed: ElapsedTime,
     tasks: TaskTracker,
-    /// Where leases are released that are dropped outside of a task.
+    /// The runtime on which a lease is released that is dropped outside of a task.
     runtime: Handle,
     stop: CancellationToken,
     /// Whether an older version of the program has made the database.

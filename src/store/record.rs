@@ -101,19 +101,19 @@ pub struct Change {
     pub id_origin: IdOrigin,
     /// The new metadata of the conversation, as the JSON text of an object; `None` leaves the stored one.
     pub metadata: Option<String>,
-    /// What becomes of the turn that is kept with the session.
+    /// How the change affects the suspended turn of the session.
     pub turn: TurnChange,
 }
 
-/// What a change does with the turn that is kept with its session.
+/// How a change affects the suspended turn of its session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TurnChange {
     /// It leaves the turn as it is, but a replacement ends it.
     #[default]
     Leave,
-    /// It ends the turn. What waits for a decision waits no longer.
+    /// It ends the turn. Undecided questions are closed.
     End,
-    /// It keeps this turn in the place of the earlier one, as [`crate::Store::keep_turn`] does.
+    /// It stores this turn in the place of the earlier one, as [`crate::Store::keep_turn`] does.
     Keep {
         /// The turn.
         turn: String,
@@ -123,7 +123,7 @@ pub enum TurnChange {
 }
 
 impl TurnChange {
-    /// The turn that is kept, with its questions.
+    /// The turn that is stored, with its questions.
     pub(super) fn kept(&self) -> Option<(&str, &[ApprovalQuestion])> {
         match self {
             Self::Keep { turn, questions } => Some((turn, questions)),
@@ -131,7 +131,7 @@ impl TurnChange {
         }
     }
 
-    /// The bytes of a turn that is kept and of its questions.
+    /// The bytes of the turn that is stored and of its questions.
     pub(super) fn bytes(&self) -> usize {
         self.kept().map_or(0, |(turn, questions)| {
             let questions = questions.iter().map(ApprovalQuestion::bytes);
@@ -222,7 +222,7 @@ pub enum Replaced {
 }
 
 impl StoredMessage {
-    /// A message that the client knows as a separate message.
+    /// A message that clients see as a separate message.
     pub fn visible(message: Message) -> Self {
         Self {
             message,

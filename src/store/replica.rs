@@ -13,7 +13,7 @@ pub struct OtherReplica {
 }
 
 impl Store {
-    /// Announces to the other processes the URL at which this one can be reached, for as long as it lives.
+    /// Publishes to the other processes the URL of this one, until this process ends.
     ///
     /// # Errors
     /// When the store fails.

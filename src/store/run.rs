@@ -24,7 +24,7 @@ pub struct RunRecord {
     pub created_at: i64,
     /// What is known of it.
     pub state: RunRecordState,
-    /// The store keeps a turn that it goes on with by itself.
+    /// The store has a suspended turn that the run resumes by itself.
     pub waits: bool,
 }
 
@@ -37,7 +37,7 @@ pub enum RunRecordState {
     RunningElsewhere,
     /// The process ended before the run.
     Interrupted,
-    /// No process runs it. Its turn waits for decisions, and it goes on by itself after them.
+    /// No process runs it. Its turn waits for decisions, and it resumes by itself after them.
     Waiting,
     /// It has ended.
     Ended {
@@ -51,11 +51,11 @@ pub enum RunRecordState {
 pub struct RunAnswer {
     /// The status.
     pub status: StatusCode,
-    /// Headers besides those of every answer.
+    /// Headers besides the headers that every answer has.
     pub headers: HeaderMap,
     /// The body.
     pub body: PartedText,
-    /// It is kept as long as the session of its run.
+    /// It is stored as long as the session of its run.
     pub kept: bool,
     /// Time that went to models and tools, where it is known. It is not stored.
     pub waited: Option<Duration>,
@@ -69,7 +69,7 @@ pub enum KeyClaim {
     /// The key was free; now the run has it.
     New,
     /// A run of the same request has it. If there is no record of that run, it has not been recorded yet, or its answer
-    /// is no longer stored. The key is kept even then, so that the calls of the run are not repeated.
+    /// is no longer stored. The key stays even then, so that the calls of the run are not repeated.
     Held {
         /// The run.
         run: RunId,
@@ -99,7 +99,7 @@ impl AnswerLimits {
     /// Memory that an answer or a key counts besides its bytes, so that small ones are bounded too.
     pub(super) const ROW: u64 = 1024;
 
-    /// The limits where all answers may have so many bytes.
+    /// The limits if all answers together may have `total` bytes.
     pub(super) fn within(total: u64) -> Self {
         let of_one = usize::try_from(total).unwrap_or(usize::MAX);
         Self {

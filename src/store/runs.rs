@@ -31,13 +31,13 @@ macro_rules! end_run {
 }
 
 impl Store {
-    /// Limits the bytes of all answers. Without this call there is no limit but that of one answer.
+    /// Limits the bytes of all answers. Without this call only each answer is limited.
     pub fn limit_answers(&self, total: u64) {
         self.shared.answers.limit(AnswerLimits::within(total));
     }
 
-    /// Records a run as running. A record that exists is kept: it gets the session, if one is given, and is running
-    /// again if it was interrupted. A run that has ended stays so.
+    /// Records a run as running. An existing record gets the session, if one is given, and is running again if it was
+    /// interrupted. The record of an ended run is not changed.
     ///
     /// # Errors
     /// `Exists` when the id belongs to another owner; else when the store fails.
@@ -70,11 +70,11 @@ impl Store {
 
     /// Stores the answer of a run. Without a record, or if there is already an answer, nothing is changed.
     ///
-    /// The record of an answer of more than 64 MiB is deleted. If all answers together exceed their limit, the oldest ones
-    /// of the owner with the most bytes are deleted first, with their records. Their idempotency keys are kept.
+    /// The record of an answer of more than 64 MiB is deleted. If all answers together exceed their limit, the oldest
+    /// ones of the owner with the most bytes are deleted first, with their records. Their idempotency keys stay.
     ///
     /// # Errors
-    /// When the store fails; the record is kept as it is.
+    /// When the store fails; the record is not changed.
     ///
     /// # Cancel safety
     /// As [`Store::write`].

@@ -16,7 +16,7 @@ pub(super) enum StatementSize {
 }
 
 impl StatementSize {
-    /// The size of a statement that writes so many bytes.
+    /// The size of a statement that writes this number of bytes.
     pub(super) fn of_bytes(bytes: u64) -> Self {
         match bytes <= SMALL_BYTES {
             true => Self::Small,
@@ -25,8 +25,8 @@ impl StatementSize {
     }
 }
 
-/// The connections of one pool, which owners share. Large statements, of however many callers, never have all of them, and
-/// those of one owner only a part of what large statements may have.
+/// The connections of one pool, which owners share. Large statements together never have all connections, and the large
+/// statements of one owner have only a part of what large statements may have.
 #[derive(Debug)]
 pub(super) struct ConnectionShares {
     all: FairSemaphore,
@@ -42,7 +42,7 @@ pub(super) struct ConnectionShare {
 }
 
 impl ConnectionShares {
-    /// Of so many connections some are kept for small statements, if there are more than these.
+    /// Reserves `kept` of the connections for small statements, if there are more than these.
     pub(super) fn new(connections: u32, kept: u32) -> Self {
         let permits = |number| usize::try_from(number).unwrap_or(usize::MAX);
         Self {
@@ -51,7 +51,7 @@ impl ConnectionShares {
         }
     }
 
-    /// Sets whether several owners share the connections. One alone may have all those of large statements.
+    /// Sets whether several owners share the connections. A single owner may use all connections for large statements.
     pub(super) fn share(&self, shared: bool) {
         self.large.share(shared);
     }

@@ -56,7 +56,7 @@ struct Inner {
     checkpoints: Option<Arc<Checkpoints>>,
     clock: Arc<Clock>,
     disk: DiskSpace,
-    /// The space that is kept for deletions; none in memory.
+    /// The disk space that is reserved for deletions; none in memory.
     reserve: Option<DiskReserve>,
     leases: Leases,
     tasks: TaskTracker,
@@ -180,7 +180,7 @@ impl Sqlite {
         })
     }
 
-    /// Changes a session, or replaces it where a time of creation is given. If what becomes of its size is not admitted, nothing is
+    /// Changes a session, or replaces it if a time of creation is given. If `admit` refuses its new size, nothing is
     /// changed, and the inner error says how many bytes it would add.
     pub(super) async fn write(
         &self,

@@ -1,5 +1,5 @@
 //! Conformance tests for every kind of store. A store runs them with [`suite`] and a function that opens an empty
-//! store. An attribute in brackets before it, such as `[ignore]`, is that of each test.
+//! store. An attribute in brackets before it, such as `[ignore]`, is put on each test.
 
 #![expect(
     clippy::cognitive_complexity,
@@ -209,7 +209,7 @@ impl Store {
         }
     }
 
-    /// Stores an answer under other limits than those of the store.
+    /// Stores an answer under limits that differ from the limits of the store.
     async fn end_run_within(
         &self,
         run: &RunId,

@@ -134,7 +134,7 @@ impl Tx {
         }
     }
 
-    /// Counts bytes that a statement has copied, besides those of its arguments.
+    /// Counts bytes that a statement has copied, besides the bytes of its arguments.
     pub(super) fn count_copied(&mut self, bytes: u64) {
         if let Self::Sqlite(tx) = self {
             tx.bytes = tx

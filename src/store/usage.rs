@@ -19,7 +19,7 @@ use protocol::ids::{Owner, SessionId};
 const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
 /// Share of the measured room that one of several processes uses before it measures again: one part of so many.
 const SHARE: u64 = 16;
-/// At least the bytes of all rows, as far as this process knows.
+/// An upper bound of the bytes of all rows, from the view of this process.
 #[derive(Debug, Default)]
 struct Meter {
     measured: u64,
@@ -50,7 +50,7 @@ pub(super) struct AnswerQuota {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Room {
     Unlimited,
-    /// As many as the last measurement leaves when the write is made.
+    /// The rest that the last measurement leaves when the write is made.
     Metered,
     /// These, which are reserved.
     Reserved(u64),
@@ -158,7 +158,7 @@ impl Store {
         self.with_room(owner, id, check).await
     }
 
-    /// The checks that need no look at the database.
+    /// The checks that do not read the database.
     pub(super) fn check_session(&self, growth: Growth) -> Result<(), StoreError> {
         let limits = self.shared.sessions.limits();
         if growth.before.is_none() {
@@ -173,8 +173,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes an attempt at a write to a session, which has so much room. If it would add more, which is the inner
-    /// error, evicts sessions and makes another attempt.
+    /// Attempts a write to a session within a number of bytes. If it would add more, which is the inner error, evicts
+    /// sessions and attempts it again.
     pub(super) async fn with_room<T, F>(
         &self,
         owner: &Owner,
@@ -266,7 +266,7 @@ impl Store {
         }
     }
 
-    /// Counts the bytes of a write, if there is room for them; returns whether there is.
+    /// Counts the bytes of a write, if they fit; returns whether they do.
     pub(super) fn admit(&self, room: Room, added: u64) -> bool {
         let quota = &self.shared.sessions;
         let total = quota.limits().total_bytes;

@@ -22,7 +22,7 @@ pub(super) const MAX_WAITING_OF_OWNER: usize = 500;
 /// Most bytes of all unstored turns; the oldest of the owner who has most go first. A single larger turn is kept.
 const MAX_WAITING_BYTES: usize = 256 * 1024 * 1024;
 
-/// A value that is kept as long as an unstored turn.
+/// A value that lives as long as an unstored turn.
 pub type Attachment = Arc<dyn Any + Send + Sync>;
 
 /// A turn that waits for the results of client calls.
@@ -116,7 +116,7 @@ impl WaitingTurns {
         self.entries.get(key).map(|entry| &entry.turn)
     }
 
-    /// Drops the attachment of the turn; the turn itself is kept.
+    /// Drops the attachment of the turn, but not the turn.
     pub(super) fn detach(&mut self, owner: &Owner, call_id: &str) {
         let key = self.by_call.get(&(owner.clone(), call_id.to_owned()));
         if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
@@ -148,7 +148,7 @@ impl WaitingTurns {
     /// Removes the oldest turn of the owner whose turns weigh most, with the one that `owner` adds.
     fn remove_of_heaviest(&mut self, owner: &Owner, added: u64, weight: fn(&Entry) -> u64) {
         let entries = || self.entries.iter();
-        // An owner without turns has none that could be removed.
+        // A new owner counts only if it has turns already.
         let adds = entries().any(|(_, entry)| entry.owner == *owner);
         let added = adds.then_some((owner, added));
         let weights = entries().map(|(_, entry)| (&entry.owner, weight(entry)));

@@ -20,7 +20,7 @@ pub(super) struct CopySource {
     pub(super) state: String,
 }
 
-/// A store that nobody serves from.
+/// A store that no process serves from.
 pub(super) struct Unserved {
     pub(super) store: Store,
     pub(super) location: String,
@@ -52,7 +52,7 @@ impl Unserved {
         })
     }
 
-    /// Ends what ended processes have left in the source, so that a copy that goes on finds it as before.
+    /// Interrupts the runs that ended processes have left in the source, so that a continued copy finds it as before.
     pub(super) async fn interrupt(&self) -> Result<(), StoreError> {
         let mut tx = self
             .store
@@ -85,7 +85,7 @@ impl Unserved {
         }
     }
 
-    /// Notes that a copy begins, or checks that it can go on.
+    /// Notes that a copy begins, or checks that it can continue.
     pub(super) async fn begin(&self, source: &CopySource) -> Result<(), CopyError> {
         let location = || self.location.clone();
         let store = &self.store;
@@ -131,7 +131,7 @@ impl Unserved {
                 .await?;
             tx.commit().await?;
         }
-        // After the note, which a process that starts looks for after it has its row.
+        // This check follows the note, because a starting process first writes its row and then reads the note.
         if self.is_served().await? {
             if is_new {
                 let mut tx = store.single(&server, StatementSize::Small).await?;
@@ -141,7 +141,7 @@ impl Unserved {
                 location: location(),
             });
         }
-        // Again by a copy that goes on: the one before may have ended before it.
+        // A continued copy does this again: the one before may have ended before it.
         Ok(store.take_identity(source).await?)
     }
 }

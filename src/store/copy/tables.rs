@@ -169,7 +169,7 @@ impl CopiedTable {
     }
 }
 
-/// A table with a key of so many columns.
+/// A table whose key has this number of columns.
 const fn table(
     name: &'static str,
     key: usize,

@@ -54,7 +54,7 @@ pub(super) struct DatabasePool {
 #[derive(Debug)]
 pub(crate) struct OwnerPool {
     pool: DatabasePool,
-    /// Whose statements they are, and of which size; `None` for those that wait for no owner.
+    /// The owner and the size of the statements; `None` for statements that do not wait for a share.
     shared: Option<(Owner, StatementSize)>,
 }
 

@@ -1,5 +1,5 @@
-//! Leases as rows. A lease in memory comes first, so that the turns of one process wait in order of arrival and ask the
-//! database one at a time; between processes the order is not kept.
+//! Leases as rows. A process takes a lease in memory first, so its turns wait in order of arrival and ask the database
+//! one at a time. Between processes the order is not preserved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl RowHold {
         if let Some(local) = self.local.take() {
             let (store, fence) = (self.store.clone(), self.fence.clone());
             let tasks = self.store.0.tasks.clone();
-            // In a task, so that it is released if the caller is dropped.
+            // In a task, so that the row is released even if the caller is dropped.
             let released = tasks.spawn(async move { store.release_row(fence, local).await });
             let _released_or_panicked = released.await;
         }
@@ -116,7 +116,7 @@ impl Postgres {
         local: &Arc<LeaseHold>,
     ) -> Result<Option<Lease>, StoreError> {
         let (store, fence, local) = (self.clone(), fence.clone(), Arc::clone(local));
-        // In a task: if the caller is dropped, the row that was taken is released.
+        // In a task: if the caller is dropped, the row is released.
         let taking = self
             .0
             .tasks

@@ -1,8 +1,10 @@
-//! How a process shows that it lives, beside the row that it renews: it holds a lock on a connection of its own, which the
-//! database frees when that connection ends, after kill -9 too. The others look whether it is free.
+//! How a process shows that it is alive, besides the row that it renews: it holds a lock on a connection of its own.
+//! The database frees the lock when that connection ends, after kill -9 too. The other processes check whether the lock
+//! is free.
 //!
-//! A process that has lost the connection says so in its row at once, by whichever connection it gets first. Then it is judged
-//! by the time of its row, until it holds another lock. The connection also brings the announcements of released leases.
+//! A process that has lost the connection immediately notes that in its row, over the first connection that it gets.
+//! Until it holds another lock, its row alone shows whether it is alive. The connection also carries the notifications
+//! of released leases.
 
 use std::time::Duration;
 
@@ -42,7 +44,7 @@ struct HeldLock {
 enum LockLoss {
     /// The connection has ended.
     Disconnected,
-    /// The connection lives, but leads to another process of the server now.
+    /// The connection works, but leads to another process of the database server now.
     Pooled,
 }
 
@@ -75,7 +77,7 @@ impl Postgres {
         let (mut listener, number, row) = taken;
         let server = column(&row, 1)?;
         *self.0.presence.held.lock() = Some(HeldLock { number, server });
-        // On this connection: after an outage it is there first.
+        // On this connection, which is the first one available after an outage.
         let renewed = timeout(CHECK_LIMIT, self.renewal().execute(&mut listener)).await;
         match taken_in_time(renewed) {
             Ok(_) => Ok(listener),
@@ -86,7 +88,7 @@ impl Postgres {
         }
     }
 
-    /// Holds a lock, and tells waiters which leases are released, for ever.
+    /// Holds a lock, and notifies waiters of released leases, for ever.
     pub(super) async fn attend(&self, mut listener: Option<PgListener>) {
         loop {
             if let Some(connected) = listener.take() {
@@ -100,7 +102,7 @@ impl Postgres {
                     return;
                 }
             } else {
-                // Often enough that a process which lives is there in time.
+                // The pause is short enough that a living process has a lock in time.
                 sleep(GRACE / 5).await;
             }
             listener = self.take_lock().await.ok();
@@ -128,7 +130,7 @@ impl Postgres {
         }
     }
 
-    /// Looks at the locks of the other processes, for ever.
+    /// Checks the locks of the other processes, for ever.
     pub(super) async fn look(&self) {
         loop {
             // What fails is said by the renewal.

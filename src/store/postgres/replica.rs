@@ -1,4 +1,4 @@
-//! The row that says that this process lives, and what is done for processes that do not live any more.
+//! The row that shows that this process is alive, and the clean-up after processes that have ended.
 
 use std::time::Duration;
 
@@ -82,8 +82,8 @@ impl Postgres {
         }))
     }
 
-    /// Marks the runs of processes that do not live any more as interrupted, frees their leases, and the idempotency keys
-    /// of runs that they never recorded. Of `ended` processes the rows are already deleted.
+    /// Marks the runs of dead processes as interrupted, frees their leases, and the idempotency keys of runs that they
+    /// never recorded. The rows of `ended` processes are deleted already.
     pub(super) async fn bury(&self, ended: i64) -> Result<(), StoreError> {
         // After a crash of the database, all processes get the time to renew their rows.
         let sql = "WITH settled AS MATERIALIZED (

@@ -1,4 +1,4 @@
-//! What a change does with the turn that is kept with its session.
+//! How a change affects the suspended turn of its session.
 
 use super::super::approval::ApprovalQuestion;
 use super::super::record::TurnChange;
@@ -24,7 +24,7 @@ pub(super) struct TurnColumns<'a> {
 }
 
 impl<'a> TurnColumns<'a> {
-    /// Those of the turn that a change keeps; none if it ends the turn.
+    /// The columns of the turn that a change stores; empty if it ends the turn.
     pub(super) fn of(change: &'a TurnChange) -> Self {
         let mut columns = Self::default();
         if let Some((turn, questions)) = change.kept() {

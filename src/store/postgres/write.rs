@@ -14,7 +14,7 @@ use super::connect::column;
 use super::turns::TurnColumns;
 use protocol::ids::RunId;
 
-/// Calls a function that writes a session, with its own arguments besides those of all writes.
+/// Calls a function that writes a session, with its own arguments after the arguments of all writes.
 macro_rules! call {
     ($function:literal, $more:literal) => {
         concat!(

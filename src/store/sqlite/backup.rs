@@ -18,7 +18,7 @@ use super::migrate::migrate;
 pub(crate) fn copy_database(source: &Path, target: &Path) -> Result<(), StoreError> {
     let copy = || {
         let connection = open(source, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        // The source stays as it is, whoever closes it last.
+        // Closing makes no checkpoint, so the source is not changed even if this connection is the last one.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         connection.execute("VACUUM INTO ?1", [target.to_string_lossy()])?;
         Ok::<_, rusqlite::Error>(())
@@ -26,7 +26,7 @@ pub(crate) fn copy_database(source: &Path, target: &Path) -> Result<(), StoreErr
     copy().map_err(StoreError::failed)
 }
 
-/// Checks a database that nobody uses, and counts what it has. Blocks.
+/// Checks a database that no process uses, and counts its rows. Blocks.
 pub(crate) fn backup_counts(path: &Path) -> Result<BackupCounts, StoreError> {
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(StoreError::failed)?;
     let problem: String = connection
@@ -60,14 +60,15 @@ pub(crate) fn backup_counts(path: &Path) -> Result<BackupCounts, StoreError> {
     counts.ok_or_else(|| StoreError::failed("it is damaged: a row refers to one that is missing"))
 }
 
-/// The name of the store in a database that nobody uses, and the names and lengths of the contents of its files. Blocks.
+/// The name of the store in a database that no process uses, and the names and lengths of the contents of its files.
+/// Blocks.
 pub(crate) fn contents_of(path: &Path) -> Result<(String, Vec<(String, u64)>), StoreError> {
     let read = || {
         let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let table = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'store_identity')";
         let sql = match connection.query_row(table, [], |row| row.get(0))? {
             true => "SELECT name FROM store_identity",
-            // As earlier versions had it.
+            // The schema of earlier versions.
             false => "SELECT name FROM file_store",
         };
         let name = connection.query_row(sql, [], |row| row.get(0))?;

@@ -96,7 +96,7 @@ impl Checkpoints {
             tokio::time::sleep(IDLE).await;
             self.awaits_idle.store(false, Ordering::SeqCst);
             let writes = self.writes.load(Ordering::SeqCst);
-            // A write that comes later than this starts a task of its own, unless this one goes on.
+            // A later write starts a task of its own, unless this one continues.
             if writes == seen {
                 return true;
             }

@@ -67,7 +67,8 @@ pub(super) struct Connections {
     connector: SqliteConnector,
     limit: u32,
     shares: ConnectionShares,
-    /// One permit for each connection of the pool. Whoever has a share waits for a permit only while the pool is closed.
+    /// One permit for each connection of the pool. The owner of a share waits for a permit only while the pool is
+    /// closed.
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }

@@ -1,4 +1,4 @@
-//! The free space of the disk: checked before a session is made, and kept for deletions.
+//! The free space of the disk: checked before a session is created, and reserved for deletions.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -14,7 +14,7 @@ impl Sqlite {
         self.0.clock.kept_expiry_time()
     }
 
-    /// Goes on from the time of another store.
+    /// Continues from the expiry time of another store.
     pub(crate) async fn set_expiry_time(&self, time: ExpiryTime) -> Result<(), StoreError> {
         self.0.clock.continue_from(time);
         self.keep_expiry_time().await
@@ -39,8 +39,8 @@ pub(super) fn keep(connection: &Connection, time: ExpiryTime) -> rusqlite::Resul
     Ok(())
 }
 
-/// The expiry time from which a store goes on that is opened. A store in which nothing is trusts the clock; one that has
-/// not kept its expiry time yet trusts its newest write.
+/// The expiry time from which an opened store continues. An empty store trusts the clock; one that has not stored its
+/// expiry time yet trusts its newest write.
 pub(super) fn kept(connection: &Connection) -> rusqlite::Result<ExpiryTime> {
     // Each is the end of an index.
     let sql = "SELECT nullif(max(

@@ -44,7 +44,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
         None => (Database::Memory, None),
         Some(path) => {
             let (path, lock) = lock_file(path)?;
-            // Whoever cannot start cannot delete either.
+            // A process that cannot start cannot delete rows either.
             DiskReserve::beside(&path).give_up_if_full();
             let query_only = false;
             (Database::File { path, query_only }, Some(lock))

@@ -1,5 +1,5 @@
-//! Space on the disk that is kept for deletions: a file beside the database. A full disk refuses every write, deletions too,
-//! which are what an operator frees space with. The file is given up for them, and made again once there is space.
+//! Disk space that is reserved for deletions: a file beside the database. A full disk refuses every write, also the
+//! deletions with which an operator frees space. The file is deleted for them, and made again once there is space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -138,7 +138,8 @@ impl ToSql for SqlValue<'_> {
     }
 }
 
-/// Begins a write transaction. It takes the write lock at once, because upgrading a read lock can fail with `SQLITE_BUSY`.
+/// Begins a write transaction. It takes the write lock immediately, because upgrading a read lock can fail with
+/// `SQLITE_BUSY`.
 pub(super) fn begin(connection: &Connection) -> Result<(), StatementError> {
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     Ok(())

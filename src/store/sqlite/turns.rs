@@ -1,4 +1,4 @@
-//! What a change does with the turn that is kept with its session.
+//! How a change affects the suspended turn of its session.
 
 use rusqlite::Connection;
 use rusqlite::types::Value as SqliteValue;
@@ -11,7 +11,7 @@ use super::statements::rows;
 use super::write::SessionWrite;
 
 impl SessionWrite<'_> {
-    /// Deletes the kept turn of a session, if the change ends or replaces it; returns its bytes.
+    /// Deletes the suspended turn of a session, if the change ends or replaces it; returns its bytes.
     pub(super) fn drop_turn(
         self,
         connection: &Connection,

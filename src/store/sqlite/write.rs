@@ -298,7 +298,7 @@ fn update_session(
         false => head.instruction_count,
     };
     let title = change.title.as_ref();
-    // If the title message is not kept, the title is taken from the new messages.
+    // If the title message is deleted, the title is taken from the new messages.
     let stays = !replaces && head.title_seq.is_some_and(|seq| seq < keep);
     // Only the first write of a run names it.
     let is_later_write = !replaces && change.run.is_none() && head.has_run;

@@ -1,4 +1,4 @@
-//! What a webhook is told of the calls that wait.
+//! Events of waiting calls for a webhook.
 
 use super::approvals::{HOUR, approve, ends, keeps, question};
 use super::*;
@@ -47,7 +47,7 @@ pub(crate) async fn a_call_that_was_decided_early_has_both_events(subject: TestS
         .write(&session, keeps(0, &[user("a")], &asked))
         .await;
     subject.decide(&asked[0].id, &approve(None)).await;
-    // Whoever begins to tell now begins with what waits.
+    // A process that begins to notify now begins with the calls that still wait.
     let later = now() + HOUR;
     let open = [(Requested, "open".to_owned())];
     assert_eq!(taken(store, later, 9).await, open);

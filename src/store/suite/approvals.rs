@@ -97,7 +97,7 @@ pub(crate) async fn questions_are_kept_with_their_turn(subject: TestStore) {
     let counted = subject.bytes(&session).await;
     assert!(counted > plain + 2);
     check_counts(store).await;
-    // What is there stays as it is.
+    // An existing question is not changed.
     let changed = ApprovalQuestion {
         tool: "another".repeat(1_000),
         ..asked[0].clone()

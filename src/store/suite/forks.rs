@@ -117,7 +117,7 @@ impl Numbers {
 /// What a session should have: instructions and messages.
 type Model = (Vec<Message>, Vec<StoredMessage>);
 
-/// Now and then new instructions, of which some are long.
+/// New instructions in some steps; some of them are long.
 fn new_instructions(numbers: &mut Numbers, step: usize) -> Option<Vec<Message>> {
     let mut instruction = |number: usize| {
         let bytes = match numbers.below(16) {

@@ -77,7 +77,7 @@ pub(crate) async fn a_key_passes_from_an_interrupted_run_to_the_next(subject: Te
     let session = id("s");
     let begun = store.begin_run(&first, &owner(), Some(&session)).await;
     begun.unwrap();
-    // Two retries at once: one continues the run.
+    // Two retries at the same time: one continues the run.
     let mut reclaiming = JoinSet::new();
     for to in [second, third] {
         let (store, first) = (store.clone(), first.clone());

@@ -125,7 +125,7 @@ pub(crate) async fn nameless_sessions_expire_after_their_own_time(subject: TestS
         id_origin: IdOrigin::Nameless,
         ..append(0, &[user("a")])
     };
-    // The mark is that of the first write, also when a later one is large.
+    // The session keeps the mark of the first write, also when a later write is large.
     subject.write(&id("nameless"), nameless.clone()).await;
     subject
         .write(&id("nameless"), append(1, &many(1_000)))

@@ -44,7 +44,7 @@ pub(crate) async fn a_turn_goes_with_its_session(subject: TestStore) {
     store.release(lease).await;
     assert!(subject.delete(&id("s")).await);
     assert_eq!(store.rows_of(["parked_turns"]).await, [0]);
-    // Nothing is kept of a session that does not exist, nor under a lease that has ended.
+    // No turn is stored for a session that does not exist, nor under a lease that has ended.
     let lease = subject.lease(&id("s")).await;
     let fence = lease.fence().clone();
     let kept = store.keep_turn(&fence, "{}", &[]).await;
@@ -152,7 +152,7 @@ pub(crate) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: Tes
     assert_eq!(decided().await, [(owner(), run.clone())]);
     let other = Owner::key("other");
     assert_eq!(store.take_waiting_run(&other, &run).await.unwrap(), None);
-    // The answer that says what waits is deleted as the run goes on.
+    // The answer that lists the waiting calls is deleted when the run resumes.
     let answer = |text: &str, status| RunAnswer {
         status,
         body: bytes::Bytes::copy_from_slice(text.as_bytes()).into(),

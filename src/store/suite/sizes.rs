@@ -239,7 +239,7 @@ pub(crate) async fn sessions_without_a_clients_id_go_before_a_write_is_refused(s
     let full = matches!(error, Err(StoreError::Full(StorageFull::Share { .. })));
     assert!(full, "{error:?}");
     assert_eq!(loaded(store, &id("more")).await.messages.len(), 1);
-    // Another owner goes on until it has its share, and a session can always shrink.
+    // Another owner can write until it has its share, and a session can always shrink.
     write_as(store, &small, &id("own"), fill(38)).await.unwrap();
     let error = write_as(store, &small, &id("two"), fill(20)).await;
     let full = matches!(error, Err(StoreError::Full(StorageFull::Share { .. })));

@@ -127,7 +127,7 @@ pub(crate) async fn attachments_are_dropped_when_detached_or_expired(subject: Te
     assert_eq!(detached.strong_count(), 1);
     store.detach(&owner(), "c1");
     assert_eq!(detached.strong_count(), 0);
-    // The turn itself is kept.
+    // The turn itself stays.
     assert!(unstored(store, &owner(), "c1").await.is_some());
     assert_eq!(kept.strong_count(), 1);
     let late = park("c4", Instant::now());
