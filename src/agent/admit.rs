@@ -60,7 +60,7 @@ pub struct AdmittedTurn {
     pub turn: TurnRequest,
     /// The MCP servers that the request declares, once they are connected to.
     pub servers: Vec<ConnectedServer>,
-    /// What the client is told of tools that were left out.
+    /// Notices for the client about tools that were left out.
     pub left_out: Vec<Notice>,
 }
 
@@ -75,7 +75,7 @@ pub enum AdmissionError {
     UnknownCall(String),
 }
 
-/// A draft of which the route and the tools are known.
+/// A draft whose route and tools are known.
 struct Admitting<'a> {
     draft: TurnDraft,
     faults: Faults,
@@ -194,8 +194,8 @@ impl Admitting<'_> {
         Ok(set.with_hosted(&self.asked.hosted))
     }
 
-    /// Connects to the MCP servers that the request declares. One that cannot be used is left out, and the client is told.
-    /// The calls that the request wants approved become rules of its level.
+    /// Connects to the MCP servers that the request declares. Leaves out a server that cannot be used, with a notice
+    /// for the client. Calls for which the request wants an approval become rules of its level.
     async fn connected(mut self) -> Result<Box<AdmittedTurn>, RequestError> {
         let (mut permissions, filter) = self.permitted()?;
         let servers = std::mem::take(&mut self.asked.servers).into_iter();
@@ -275,7 +275,7 @@ impl Admitting<'_> {
         let offer = &self.offer;
         let mut tool_choice = ToolChoice::read(self.draft.tools.choice.as_deref());
         let hosted = &self.route.quirks.hosted_tools;
-        // Else the upstream knows the servers.
+        // Otherwise the upstream connects to the servers itself.
         if offer.connects_to_servers() || !hosted.iter().any(|kind| kind == tool_choice::MCP) {
             tool_choice = tool_choice.of_servers(tools, |label| offer.has_server(label))?;
         }
@@ -293,7 +293,7 @@ impl Admitting<'_> {
     }
 }
 
-/// The members of the model calls, and those of a call without tools.
+/// The members of the model calls, and the members of a call without tools.
 fn call_members(call: &CallDraft, searches_here: bool) -> (Arc<str>, Arc<str>) {
     let has = |name: &str| {
         let name = name.as_bytes();

@@ -12,7 +12,7 @@ const SENTENCE: &str = "This answer waits for a person's decision about: ";
 /// What stands between the tools and the ids.
 const IDS: &str = ". Approvals: ";
 
-/// The questions of a session as the gate knows them.
+/// Converts the stored questions of a session for the gate.
 pub(super) fn known(stored: Vec<Approval>) -> Approvals {
     Approvals::new(stored.into_iter().map(asked).collect())
 }

@@ -37,7 +37,8 @@ pub(super) struct Batch {
     buffered: Vec<AgentEvent>,
     running: BoxStream<'static, BatchEvent>,
     ready: VecDeque<AgentEvent>,
-    /// Calls that wait for a person's decision, of which nothing has been kept or told.
+    /// Calls that wait for a person's decision. Their questions are not stored yet, and the client has no event of
+    /// them.
     asking: Vec<usize>,
     redaction: BatchRedaction,
     /// The spans of calls that have not ended, by their index.
@@ -54,7 +55,7 @@ pub(super) enum BatchStep {
         index: usize,
         start: StartPermission,
     },
-    /// Calls wait for a person's decision, and nothing has been kept or told of them.
+    /// Calls wait for a person's decision. Their questions are not stored yet, and the client has no event of them.
     Waiting(Vec<usize>),
     /// No call runs any more. Each server-side call has its answer or waits for a decision.
     Ended,
@@ -150,7 +151,7 @@ impl Batch {
         }))
     }
 
-    /// The next event of the batch. Once `aborted` resolves, only the parts of a result that has arrived are still kept.
+    /// The next event of the batch. Once `aborted` resolves, only results that have arrived already are stored.
     pub(super) async fn step(
         &mut self,
         aborted: &mut (impl Future<Output = ()> + Unpin),
@@ -165,8 +166,8 @@ impl Batch {
                     () = &mut *aborted => return BatchStep::Aborted,
                     event = self.running.next() => event,
                 },
-                // The calls that come to wait at once are kept at once. Between calls that run one after another the stream is
-                // not ready once.
+                // Questions that are ready together are stored together. Between two sequential calls the stream is
+                // pending once.
                 false => match (0..2).find_map(|_| self.running.next().now_or_never().flatten()) {
                     Some(event) => Some(event),
                     None => return BatchStep::Waiting(mem::take(&mut self.asking)),
@@ -228,7 +229,7 @@ impl Batch {
             return None;
         };
         let mut of = calling(&self.context, call);
-        // As the tool would get them: of a member that is there twice, the last one counts.
+        // The client sees the arguments as the tool gets them: the last of several members with one name counts.
         let arguments = serde_json::from_str::<Map<String, Value>>(&of.arguments);
         if let Ok(arguments) = arguments.and_then(|arguments| serde_json::to_string(&arguments)) {
             of.arguments = arguments;
@@ -245,27 +246,27 @@ impl Batch {
         indexes.filter_map(|index| self.waiting(index)).collect()
     }
 
-    /// The calls, of which none runs any more.
+    /// The calls of a batch in which no call runs any more.
     pub(super) fn into_open(self) -> OpenBatch {
         self.open
     }
 
-    /// It was kept with the session.
+    /// Notes that the batch is stored with the session.
     pub(super) fn set_kept(&mut self) {
         self.context.was_kept = true;
     }
 
-    /// Whether it was kept with the session.
+    /// Whether the batch is stored with the session.
     pub(super) fn was_kept(&self) -> bool {
         self.context.was_kept
     }
 
-    /// Whether the reader knows of its calls and questions.
+    /// Whether the reader has the events of the calls and questions of this batch.
     pub(super) fn was_shown(&self) -> bool {
         self.context.was_shown
     }
 
-    /// Whether what is left of it is kept when its process ends: it was, or a call waits for a decision.
+    /// Whether the batch is resumed after its process has ended: it is stored, or a call waits for a decision.
     pub(super) fn outlives_process(&self) -> bool {
         self.context.was_kept || self.open.waits()
     }

@@ -103,7 +103,7 @@ pub(super) struct CallAnswer {
 }
 
 impl Call {
-    /// A call that has not begun, with what the policies are to know of it.
+    /// A call that has not begun, with the facts that the policies read.
     fn new(call: ToolCall, facts: CallFacts, problem: String, repairs: Vec<Repair>) -> Self {
         Self {
             call,
@@ -137,7 +137,7 @@ impl Call {
         }
     }
 
-    /// The arguments to run with. Those of a stored call are read from its text.
+    /// The arguments to run with. The arguments of a stored call are parsed from its text.
     pub(super) fn take_arguments(&mut self) -> Option<Map<String, Value>> {
         let text = &self.call.arguments;
         let read = || {
@@ -206,7 +206,7 @@ impl Call {
         }
     }
 
-    /// What became of the call, as the policies are told.
+    /// The outcome of the call for the policies.
     pub(super) fn outcome(&self) -> CallOutcome {
         let answer = self.answer();
         let ran = answer.is_some_and(|answer| answer.ran);

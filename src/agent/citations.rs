@@ -102,7 +102,7 @@ impl CitationLinks {
         linked
     }
 
-    /// The citations of this text and of one that follows it after so many characters.
+    /// The citations of this text and of a second text that begins `between` characters after it.
     pub(super) fn and(mut self, later: &Self, between: usize) -> Self {
         let start = self.written + between;
         let moved = later.found.iter().map(|one| UrlCitation {

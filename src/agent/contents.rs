@@ -1,4 +1,5 @@
-//! The stored images and files that messages name: how they are sent, and which of those of a history the model is shown.
+//! The stored images and files that messages name: how they are sent, and which contents of a history the model is
+//! shown.
 //!
 //! A content is read while the request is sent. It is never in memory as a whole.
 
@@ -60,7 +61,7 @@ struct Mention {
 enum NamedContent {
     Image {
         id: FileId,
-        /// How closely the model is to look. Only images that a user sends have it.
+        /// The requested level of detail. Only images that a user sends have it.
         detail: Option<String>,
     },
     File(FileId),
@@ -74,13 +75,13 @@ struct Chooser<'a> {
     takes_images: bool,
     room: TurnBytes,
     shown: NamedContents,
-    /// What stands for earlier mentions of the files.
+    /// The notes that replace earlier mentions of the files.
     earlier_files: HashMap<FileId, String>,
 }
 
 impl NamedContents {
-    /// Finds the stored contents of a history. The last ones are shown, as many as there is room for, and each file once; a
-    /// text stands for each of the others.
+    /// Finds the stored contents of a history. Shows the last ones within `room`, and each file once; a note replaces
+    /// each of the others.
     pub(super) async fn of_history(
         files: &FileStore,
         owner: &Owner,
@@ -171,7 +172,7 @@ impl StoredImage {
 }
 
 impl Chooser<'_> {
-    /// Admits a mention. Otherwise returns the content part that stands for it.
+    /// Admits a mention. If it is not admitted, returns the note that replaces it.
     async fn note(&mut self, named: NamedContent, looks_up: bool) -> Option<String> {
         match named {
             NamedContent::Image { id, detail } => {
@@ -236,7 +237,7 @@ impl Chooser<'_> {
         })
     }
 
-    /// A stored file, unless its content is gone.
+    /// A stored file, unless its content is deleted.
     async fn stored(&self, id: &FileId) -> Option<(StoredFile, BinaryContent)> {
         let files = self.files;
         let stored = match files.get(self.owner, id).await {
@@ -272,7 +273,7 @@ fn file_content(stored: &StoredFile, content: BinaryContent) -> EmbeddedContent 
     }
 }
 
-/// The content part that stands for a content.
+/// A content part with a note in the place of a content.
 pub(super) fn note_part(note: &str) -> String {
     format!(r#"{{"text":{},"type":"text"}}"#, quoted(note))
 }

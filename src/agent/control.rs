@@ -27,7 +27,7 @@ struct Inner {
 pub enum AbortReason {
     /// The owner asked for it.
     Requested,
-    /// Nobody reads the answer any more.
+    /// The last reader has left.
     NoReader,
     /// The process is stopping.
     Shutdown,
@@ -84,12 +84,12 @@ impl TurnControl {
         self.0.side_effects.load(Ordering::Relaxed)
     }
 
-    /// Whether the turn has ended here and is kept, to go on by itself.
+    /// Whether the turn was suspended here and its run resumes by itself.
     pub(crate) fn is_parked(&self) -> bool {
         self.0.parked.load(Ordering::Acquire)
     }
 
-    /// Notes that the turn ends here and is kept, to go on by itself.
+    /// Notes that the turn is suspended here and that its run resumes by itself.
     pub(super) fn note_parked(&self) {
         self.0.parked.store(true, Ordering::Release);
     }

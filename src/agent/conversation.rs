@@ -88,7 +88,7 @@ enum RunSession {
         /// Nothing is written until a server-side call starts: the session does not exist yet, and the request did not name it.
         deferred: bool,
     },
-    /// An unstored session (`store: false`). It is kept in memory, and only while a turn waits for client calls.
+    /// An unstored session (`store: false`). It is held in memory while a turn waits for client calls.
     Unstored(StoredSession),
 }
 
@@ -171,8 +171,8 @@ impl Conversation {
         }
     }
 
-    /// Stores an assistant message before its calls run, if it is not stored. [`Self::push_round`] brings it again with the
-    /// results. `turn` is what becomes of the turn that is kept, if one is.
+    /// Stores an assistant message before its calls run, if it is not stored. [`Self::push_round`] gets it again with
+    /// the results. `turn` says what happens to the suspended turn of the session.
     ///
     /// # Errors
     /// When it could not be stored. It is not part of the next write then, and what was stored before stays.
@@ -198,7 +198,7 @@ impl Conversation {
             }
         }
         let change = self.take_change();
-        // In this task, as the calls wait for it.
+        // The write is awaited here, because the calls start after it.
         let written = self.sessions.write(&lease, change).await;
         match self.note_write(written) {
             Ok(()) => self.written_ahead = Some(message),
@@ -245,7 +245,7 @@ impl Conversation {
         let mut append = change.append;
         append.append(&mut self.unsaved.append);
         let turn = match change.turn {
-            // The caller knows that it is not kept.
+            // The caller reports that the turn is not suspended.
             TurnChange::Keep { .. } => TurnChange::Leave,
             turn @ (TurnChange::Leave | TurnChange::End) => turn,
         };
@@ -281,11 +281,12 @@ impl Conversation {
         is_same
     }
 
-    /// Keeps a turn with the stored session, for a process that goes on with it. `message` asks for its calls; if it is not
-    /// stored yet, or has changed, it is stored in the same transaction. `questions` are calls that wait for a person.
+    /// Suspends a turn in the stored session, so that another process can resume it. `message` asks for its calls; if
+    /// it is not stored yet, or has changed, it is stored in the same transaction. `questions` are the calls that wait
+    /// for a person.
     ///
     /// # Errors
-    /// When it cannot be kept.
+    /// When the turn cannot be stored.
     pub(super) async fn keep_turn(
         &mut self,
         message: StoredMessage,
@@ -375,7 +376,7 @@ async fn delete_fork(sessions: &Sessions, lease: &Lease) {
     }
 }
 
-/// Whether work on so many messages or bytes takes more than a few milliseconds.
+/// Whether work on this number of messages or bytes takes more than a few milliseconds.
 pub(super) fn is_long(messages: usize, bytes: usize) -> bool {
     messages >= 2_000 || bytes > LONG_BYTES
 }

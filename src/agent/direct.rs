@@ -30,7 +30,7 @@ use protocol::ids::SessionId;
 use tools::gate::{Approvals, CallRefusal, TurnPermissions};
 use tools::{CallContext, IncomingResults};
 
-/// A call as a client asks for it.
+/// A tool call that a client requests directly.
 #[derive(Debug)]
 pub struct CallRequest {
     /// Who asks.

@@ -1,5 +1,5 @@
-//! A turn as a dialect decodes it: data only. It names no upstream, holds no live tool, and can be stored and read by another
-//! version, which leaves out members that it does not know.
+//! A turn as a dialect decodes it: data only. It names no upstream and holds no live tool. It can be stored and read by
+//! another version, which ignores unknown members.
 //!
 //! A dialect reads a body alone. Whether a field counts may depend on the server: an invalid option of web search is an error
 //! only where the server searches the web. Such errors are [`Faults`] beside the draft; [`super::Agent::admit`] reports those
@@ -45,7 +45,7 @@ pub struct TurnDraft {
     pub user: Option<String>,
     /// The request uses what the loop adds to its dialect, so that it does not pass through.
     pub extended: bool,
-    /// The options, without those of the server.
+    /// The options of the request, without the defaults of the server.
     pub options: Options,
     /// What the request says of server-side calls.
     pub permissions: DraftPermissions,
@@ -92,7 +92,7 @@ pub struct DraftInput {
     pub messages: DraftMessages,
     /// Calls whose results the request brings without the calls. If one is not in the session, the turn fails.
     pub answered_calls: Vec<String>,
-    /// Decisions about calls of the session that wait. They are made before the turn goes on.
+    /// Decisions about waiting calls of the session. They are stored before the turn resumes.
     pub decisions: Vec<GivenDecision>,
 }
 
@@ -105,7 +105,7 @@ pub struct GivenDecision {
     pub id: Option<ApprovalId>,
     /// Whether the call runs.
     pub approves: bool,
-    /// What the model is told with a denial.
+    /// The reason for a denial, which the model reads.
     pub reason: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl CallDraft {
     }
 }
 
-/// Members, with those of an earlier text that they do not name, or name as null.
+/// Adds the members of an earlier text that these members do not name, or name as null.
 fn joined_members(members: Arc<str>, earlier: &str) -> Arc<str> {
     let (own, before) = (format!("{{{members}}}"), format!("{{{earlier}}}"));
     let (Ok(own), Ok(before)) = (RawObject::parse(&own), RawObject::parse(&before)) else {

@@ -48,8 +48,7 @@ use policy::hooks::HookRecord;
 use protocol::openai::message::Message;
 use protocol::openai::usage::{FinishReason, Usage};
 
-/// One turn of a conversation while it runs. What another process would need to go on with it is in its state, its batch and
-/// the session.
+/// One turn of a conversation while it runs. Another process can resume it from its state, its batch and the session.
 #[derive(Debug)]
 pub struct Run {
     parts: Arc<AgentParts>,
@@ -83,11 +82,11 @@ pub struct Run {
     waiting: Vec<WaitingCall>,
     /// What is asked about its calls, if the turn is not stored.
     unstored: UnstoredQuestions,
-    /// Messages of the request that follow the batch of a turn that goes on.
+    /// Messages of the request that follow the batch of a resumed turn.
     follow: FollowUp,
-    /// What the client was told of the whole turn, if the turn may have to wait for a person.
+    /// The answer of the whole turn so far, if the turn may have to wait for a person.
     said: Option<Box<Said>>,
-    /// What of it an earlier answer has told, which this one does not repeat.
+    /// The figures of an earlier answer, which this answer does not repeat.
     told_before: Figures,
     span: Span,
     /// The span of the turn for the collector, until the turn has ended.
@@ -104,7 +103,7 @@ pub struct Run {
     is_suspended: bool,
 }
 
-/// Messages that follow the batch of a turn that goes on.
+/// Messages that follow the batch of a resumed turn.
 #[derive(Debug, Default)]
 struct FollowUp {
     /// As the history has them.
@@ -124,7 +123,7 @@ enum Phase {
     Batch(Box<Batch>),
     /// Nothing runs. The reader waits for a person's decision.
     Waiting(PausedBatch),
-    /// The next step is to go on with a batch that was kept with the session. The answer begins with these events.
+    /// The next step resumes a stored batch. The answer begins with these events.
     Parked(Box<OpenBatch>, Vec<AgentEvent>),
     /// The turn fails at this limit, once the events before have been taken.
     Failed(StopReason),

@@ -29,7 +29,7 @@ pub enum AgentEvent {
     },
     /// Visible text. The answer is the concatenation of these texts and of those between rounds.
     Text(String),
-    /// What separates the text of a round from that of an earlier one, where the answer is one text.
+    /// Separates the text of a round from the text before it, in dialects whose answer is one text.
     BetweenRounds(String),
     /// Reasoning text.
     Reasoning {
@@ -40,7 +40,7 @@ pub enum AgentEvent {
     },
     /// Fields of the upstream's response that loopwright does not act on.
     Extra {
-        /// Where in the response they were.
+        /// Where the members were in the response.
         level: ExtraLevel,
         /// Key and JSON text.
         fields: ExtraFields,
@@ -49,8 +49,8 @@ pub enum AgentEvent {
     Model(String),
     /// The text of a round is complete. Comes before its calls, and before the end of the run.
     RoundEnded(RoundEnd),
-    /// A piece of the arguments of a call that the client is to run, if the turn ends with that call. Only where the request
-    /// wants them as they arrive.
+    /// A piece of the arguments of a client call that runs if the turn ends with it. Reported only if the request wants
+    /// arguments as they arrive.
     #[serde(skip)]
     ClientArguments(Box<ArgumentsPiece>),
     /// A server-side call starts.
@@ -104,7 +104,7 @@ pub enum ExtraLevel {
 /// A piece of a call's arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgumentsPiece {
-    /// The call's index among those of its model call, from 0.
+    /// The call's index in its model call, from 0.
     pub index: usize,
     /// The call's id.
     pub call_id: String,
@@ -117,9 +117,9 @@ pub struct ArgumentsPiece {
 /// The end of a round's text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundEnd {
-    /// The model asks for calls in this round, or a hook sends it back after it.
+    /// The model asks for calls in this round, or a hook refuses its answer.
     pub has_calls: bool,
-    /// Those that the client sees, in the order of the model.
+    /// The calls that the client sees, in the order of the model.
     pub calls: Vec<RoundCall>,
     /// The sources that the round's text refers to. Their indexes count from the start of that text.
     pub citations: Vec<UrlCitation>,
@@ -153,7 +153,7 @@ pub struct Calling {
     pub kind: ToolKind,
     /// The MCP server of the tool, and its name there.
     pub on_server: Option<RemoteToolName>,
-    /// The rules may ask a person about it, and nobody has decided yet.
+    /// The rules may require a decision about it, and there is none yet.
     pub may_wait: bool,
 }
 
@@ -209,7 +209,7 @@ pub struct KeptImage {
     /// The encoded image.
     #[serde(with = "base64_text")]
     pub bytes: Bytes,
-    /// The stored file that holds it, if it is stored. It is to be kept instead of `bytes`.
+    /// The stored file that holds it, if it is stored. Keep this instead of `bytes`.
     pub file: Option<KeptFile>,
 }
 
@@ -267,7 +267,7 @@ pub struct ProducedFile {
     /// The content, unless it is too large to be sent inline.
     #[serde(with = "base64_text::optional")]
     pub data: Option<Bytes>,
-    /// The stored file that holds the content, if it is stored. It is to be kept instead of `data`.
+    /// The stored file that holds the content, if it is stored. Keep this instead of `data`.
     #[serde(skip)]
     pub file: Option<BinaryContent>,
 }

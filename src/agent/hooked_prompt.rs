@@ -1,5 +1,5 @@
-//! The messages of a model call as hooks see them, and the way back: what stands for the contents of files on the way to a
-//! hook becomes the contents again.
+//! The messages of a model call as hooks see them, and the way back. A mark replaces each content of a file for the
+//! hook, and is replaced by the content afterwards.
 
 use rand::RngExt;
 use serde_json::value::RawValue;
@@ -14,9 +14,9 @@ use upstream::{Transcript, messages};
 pub(super) struct HookedPrompt {
     /// The messages, each as its JSON text.
     pub(super) messages: Vec<Box<RawValue>>,
-    /// The contents, each of which a mark and its index stand for.
+    /// The contents. In the text for hooks, the mark and an index replace each of them.
     contents: Vec<BinaryContent>,
-    /// A text that nobody can guess, so that nobody can ask for a content by writing it.
+    /// A random text. A hook or model cannot guess it, so that it cannot request a content by writing the mark.
     mark: String,
 }
 

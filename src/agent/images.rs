@@ -1,4 +1,4 @@
-//! The stored images that a model is shown: those of tools, and those that a user sends by the id of their file.
+//! The stored images that a model is shown: images of tools, and images that a user sends by the id of their file.
 //!
 //! The history names a stored image by the id of its file, in a content part of the type `image_file`. Upstreams are sent
 //! the image itself, as a data URL that is read from the file while the request is sent.
@@ -26,7 +26,7 @@ const PART_BYTES: usize = 256;
 /// An image that the model is shown.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ShownImage {
-    /// In a file, which the history names. Its content has to be looked up again if the result was stored meanwhile.
+    /// In a file that the history names. The content must be looked up again if the result was stored since.
     Stored(FileId, #[serde(skip)] Option<StoredImage>),
     /// In memory only. The history holds it as base64.
     Unstored(UnstoredImage),
@@ -90,7 +90,7 @@ impl ShownImage {
     }
 }
 
-/// Which of so many frames of an animation the model gets: the first, the last, and others at even distances.
+/// The indexes of the frames of an animation that the model gets: the first, the last, and others at even distances.
 pub(super) fn frames_shown(count: usize) -> Vec<usize> {
     let most = MAX_FRAMES_SHOWN;
     match count <= most {

@@ -1,7 +1,7 @@
 //! The loop: runs a turn and yields its events.
 //!
-//! [`machine`] decides by the rules of [`policy`]. [`driver`] carries the decisions out and awaits. This module knows
-//! nothing of HTTP responses, of configuration files, or of how an upstream or a tool is reached.
+//! [`machine`] decides by the rules of [`policy`]. [`driver`] carries the decisions out and awaits. This module has no
+//! code for HTTP responses, configuration files, or the transport to an upstream or a tool.
 //!
 //! Beside the loop: [`session`] has conversations, [`runs`] running turns; [`metrics`] and [`traces`] are what operators
 //! see.
@@ -148,7 +148,7 @@ pub enum AgentError {
     /// The session has no answer of the run that the turn is to follow.
     #[error("the session has no such answer")]
     NoPosition,
-    /// The request has no message, and no turn of its session waits to go on.
+    /// The request has no message, and its session has no suspended turn.
     #[error("there is nothing to go on with")]
     NothingWaits,
     /// The request answers a call that the session does not hold.
@@ -208,7 +208,7 @@ pub struct RunError {
     pub waited: Duration,
 }
 
-/// Of a turn that failed before its first model call.
+/// The error of a turn that failed before its first model call.
 impl From<AgentError> for RunError {
     fn from(error: AgentError) -> Self {
         Self {
@@ -236,15 +236,15 @@ impl Agent {
         }
     }
 
-    /// A person has decided about a call: the log says so, and turns that wait look whether it is theirs. The call of a turn
-    /// that is not stored has no session.
+    /// Logs a person's decision about a call, and notifies the turns that wait. A call of a turn that is not stored has
+    /// no session.
     pub fn decided(&self, by: &Owner, approval: &Approval, session: Option<&SessionId>) {
         approvals::audit(by, approval, session);
         self.parts.metrics.person_decided(approvals::word(approval));
         self.look_again();
     }
 
-    /// Turns that wait look for decisions.
+    /// Makes all waiting turns read the decisions again.
     pub fn look_again(&self) {
         self.parts.tools.gate.decisions().notify_waiters();
     }

@@ -1,8 +1,8 @@
 //! The decisions of the loop: before a model call, after a model's answer and after a batch.
 //!
 //! Pure: no await, no I/O, no clock. The rules and the order in which they apply are in [`super::policy`]. The machine
-//! holds the state of the turn, and its decisions say what the driver does next. It is a value: another process can go on
-//! with it.
+//! holds the state of the turn, and its decisions say what the driver does next. It is a value that can be stored, so
+//! another process can resume it.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(crate) enum Offer {
 }
 
 impl Offer {
-    /// Whether the model must answer without calls: those that it asks for all the same are not run.
+    /// Whether the model must answer without calls. Calls in such an answer are not run.
     pub(crate) fn is_final(self) -> bool {
         match self {
             Self::AsRequested | Self::Unforced => false,
@@ -61,7 +61,7 @@ impl Offer {
     }
 }
 
-/// What the machine is told of a model's answer.
+/// The facts about a model's answer that the machine decides on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplyFacts<'a> {
     /// Why the model stopped.
@@ -94,7 +94,7 @@ pub(crate) enum AfterModelCall {
 /// The decision after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterBatch {
-    /// The loop goes on with [`Machine::before_model_call`].
+    /// The loop continues with [`Machine::before_model_call`].
     Continue,
     /// The turn ends.
     Finish(StopReason),

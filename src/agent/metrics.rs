@@ -1,8 +1,8 @@
 //! Counters and histograms, as `GET /metrics` shows them.
 //!
-//! Owns the names, labels and buckets. Every label value comes from the configuration, from an enum or from the tools that
-//! MCP servers list, of which there is a most. The names of models come from requests: only those that have answered become
-//! label values, up to a bound. Reads the counts and enums of other modules; none of those knows of it.
+//! Owns the names, labels and buckets. Every label value comes from the configuration, from an enum or from the tools
+//! that MCP servers list, whose number is bounded. Names of models come from requests: only models that have answered
+//! become label values, up to a bound. Reads the counts and enums of other modules, which do not depend on this one.
 
 mod decisions;
 mod figures;
@@ -90,7 +90,7 @@ struct Inner {
     hooks: HookMetrics,
     decisions: DecisionMetrics,
     tools: Names,
-    /// Tools that were not there at the start: those of MCP servers that came later or whose list has changed.
+    /// Tools that did not exist at the start: tools of MCP servers that connected later or whose list has changed.
     learnt_tools: RwLock<Names>,
     upstreams: Names,
     dispatch: Arc<str>,

@@ -81,7 +81,7 @@ pub(super) struct ModelAnswer {
     pub(super) of_message: Vec<AgentEvent>,
     /// The model was offered tools.
     pub(super) with_tools: bool,
-    /// The upstream was told that the model has to call one.
+    /// The request to the upstream forced a call.
     pub(super) was_forced: bool,
     pub(super) upstream: Arc<dyn Upstream>,
 }
@@ -330,7 +330,7 @@ fn is_piece(key: &str, json: &str) -> bool {
     json.starts_with(['[', '{']) || FoldedFields::is_text(key)
 }
 
-/// The images among the parts of a content, as the field of a message in which clients know them.
+/// The images among the parts of a content, as the message field that clients read.
 fn image_parts(parts: &[Box<str>]) -> Option<(String, Box<str>)> {
     let is_image =
         |part: &&str| RawObject::parse(part).is_ok_and(|part| part.get_some("image_url").is_some());

@@ -68,7 +68,7 @@ impl OpenBatch {
         texts.sum()
     }
 
-    /// Answers what has no answer: the conversation goes on without the turn.
+    /// Answers every call that has no answer, because the conversation continues without the turn.
     pub(super) fn give_up(&mut self) {
         for call in &mut self.calls {
             if call.answer().is_none() {

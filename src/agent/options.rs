@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::session::SessionMode;
 use protocol::ids::{ChatId, RunId, SessionId};
 
-/// The options of a turn. In a draft they lack those of the server, which [`super::admit`] merges into them.
+/// The options of a turn. In a draft they lack the server's own, which [`super::admit`] merges into them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
@@ -53,7 +53,7 @@ pub struct Options {
     pub previous: Option<RunId>,
     /// The oldest turns are left out of a prompt that is too long for the model.
     pub truncates: bool,
-    /// The session in whose workspace the tools run; `None` for that of the turn.
+    /// The session in whose workspace the tools run; `None` for the workspace of the turn.
     pub container: Option<SessionId>,
 }
 
@@ -108,11 +108,11 @@ pub enum TextMode {
 /// What the end of the client's connection does to the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnDisconnect {
-    /// The turn goes on if the request may be sent again under an idempotency key, else it is cancelled.
+    /// The turn continues if the request may be sent again under an idempotency key, else it is cancelled.
     #[default]
     Auto,
     /// The turn is cancelled.
     Cancel,
-    /// The turn goes on.
+    /// The turn continues.
     Finish,
 }

@@ -1,6 +1,6 @@
-//! A turn as a value: it can be stored in the middle of a batch, and another process goes on with it.
+//! A suspended turn as a value: it is stored in the middle of a batch, and another process can resume it.
 //!
-//! Its prompt is not a part of it, as that is made of the session, whose last message asks for the calls.
+//! It does not contain the prompt, which is built from the session. The last message of the session asks for the calls.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub struct Continuation {
     pub first_span: Option<Arc<str>>,
 }
 
-/// What a process needs to know of a suspended turn to resume its run.
+/// What a process needs to resume the run of a suspended turn.
 #[derive(Debug)]
 pub enum SuspendedTurn {
     /// The turn has its draft.
@@ -93,7 +93,7 @@ pub enum SuspendedTurnError {
 pub(super) struct ParkedTurn {
     pub(super) state: TurnState,
     pub(super) batch: OpenBatch,
-    /// What the client was told.
+    /// The answer so far.
     pub(super) said: Said,
     /// What of it the client of the resuming request has.
     pub(super) shown: ShownPart,
@@ -108,7 +108,7 @@ pub(super) struct ParkedTurn {
 /// What a request that resumes a turn shows of the answer so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShownPart {
-    /// Nothing: it gets the whole answer.
+    /// The client has nothing: it gets the whole answer.
     Nothing,
     /// Its client has the answer so far.
     Earlier,
@@ -222,7 +222,7 @@ impl ParkedTurn {
         self.results = of_messages.chain(of_batch).collect();
     }
 
-    /// Nobody is waited for any more.
+    /// Marks all undecided questions as abandoned.
     pub(super) fn leave_waiting(&mut self) {
         let approvals = std::mem::take(&mut self.state.approvals);
         if let Some(approvals) = Arc::into_inner(approvals) {
@@ -254,8 +254,8 @@ impl ParkedTurn {
         })
     }
 
-    /// The turn that a session keeps, if its last message is the one that asks for the calls: the session may have gone on
-    /// without the turn.
+    /// Reads the suspended turn of a session. `None` unless the last message of the session asks for its calls: the
+    /// conversation may have continued without the turn.
     pub(super) fn read(text: &str, messages: &[StoredMessage]) -> Option<Self> {
         let message = &messages.last()?.message;
         let read = Read::of(text);

@@ -16,9 +16,9 @@
 //! | after a batch | [`budget`] | none; counts the round, and takes back the calls that did not run |
 //! | | [`repeat`] | none; remembers the calls and their results |
 //!
-//! None of them applies to client tools, but for the choice. A tool that the choice leaves out is one that does not exist,
-//! to whomever it belongs: [`CallFacts::Unknown`]. A check of a single call that has to be awaited (an approval, a hook) is
-//! part of [`tools::gate`], through which a call goes before it runs.
+//! Except for the choice, these policies do not apply to client tools. A tool that the choice leaves out counts as one
+//! that does not exist ([`CallFacts::Unknown`]), for server-side and client tools alike. A check of a single call that
+//! has to be awaited (an approval, a hook) is part of [`tools::gate`], which every call passes before it runs.
 
 pub(crate) mod budget;
 pub(crate) mod repeat;
@@ -57,7 +57,7 @@ pub(crate) struct TurnPolicies {
     repeats: RepeatGuard,
 }
 
-/// What the policies know of one call.
+/// The facts about one call that the policies decide on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CallFacts {
     /// A call of a server-side tool with usable arguments.

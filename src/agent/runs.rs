@@ -1,8 +1,9 @@
 //! Running turns. A run has an id, an owner, an event log and a control; connections only read it.
 //!
-//! The run goes on whoever reads: the connection of the first reader polls it while it can write, else a task of its own does. A bounded buffer lies between it and the reader that started it: a slow reader holds back
-//! the model stream, and nothing else. When the last reader leaves, the run is aborted unless it was asked to finish. Knows
-//! nothing of dialects: how events become lines and an answer is given to [`Runs::prepare`] as a function.
+//! A run does not depend on its readers: the connection of the first reader polls it while it can write, else a task of
+//! its own does. A bounded buffer lies between the run and the reader that started it: a slow reader holds back the
+//! model stream, and nothing else. When the last reader leaves, the run is aborted unless it was asked to finish. This
+//! module does not depend on dialects: [`Runs::prepare`] gets the function that encodes events as lines and an answer.
 
 mod blocked;
 mod follow;
@@ -72,7 +73,7 @@ pub struct RunStart {
     pub id: RunId,
     /// Turns events into lines and the answer.
     pub encode: Encode,
-    /// The run goes on when nobody reads it.
+    /// The run continues without readers.
     pub finish: bool,
     /// The reader takes lines while they come. Where it only waits for the answer, it holds nothing back.
     pub streamed: bool,
@@ -166,7 +167,7 @@ pub struct RunStatus {
 /// How a run is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CancelMode {
-    /// At once: the model stream and running calls end.
+    /// Aborts the run immediately: the model stream and running calls end.
     #[default]
     Abort,
     /// Once the batch or the model call in progress has ended.
@@ -242,7 +243,7 @@ impl Runs {
     /// Reads the lines of a run after the first `after` ones.
     ///
     /// # Errors
-    /// When there is no such run in memory, its lines are no longer kept, or there were never so many.
+    /// When memory has no such run, its lines were dropped, or `after` is more than its number of lines.
     pub fn follow(&self, owner: &Owner, id: &RunId, after: u64) -> Result<Follow, FollowError> {
         let run = self.find(owner, id).ok_or(FollowError::NotFound)?;
         Follow::new(run, after)
@@ -284,7 +285,7 @@ impl Runs {
         self.0.table.lock().find(owner, id)
     }
 
-    /// Takes note of a run that has ended. An answer that only the memory has is counted, or goes where there is no room.
+    /// Records that a run has ended. Its answer is charged if only memory has it, and dropped if it exceeds the budget.
     fn ended(&self, state: &RunState) {
         let kept = self.0.table.lock().ended(state);
         while kept && let Err(scarce) = state.charge_answer(self.0.logs.charge(&state.owner)) {
@@ -295,7 +296,8 @@ impl Runs {
         }
     }
 
-    /// Drops what memory has of the oldest ended run, to make room for one of this owner; says whether there was one.
+    /// Drops the log and answer of the oldest ended run in memory, to make space for one of this owner; returns whether
+    /// there was one.
     fn drop_oldest(&self, owner: &Owner, scarce: Scarce) -> bool {
         let logs = &self.0.logs;
         let oldest = self.0.table.lock().take_oldest(owner, scarce, logs);
@@ -306,7 +308,7 @@ impl Runs {
     }
 }
 
-/// Of a run of another process, of which only the record is known.
+/// The status of a run of another process, from its record.
 impl From<RunRecord> for RunStatus {
     fn from(record: RunRecord) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! What a turn has told its client before it waited for a person. It is stored with the turn, so that the answer of the turn
-//! is whole wherever it is read.
+//! The answer of a turn before it waited for a person. It is stored with the turn, so that every later reader gets the
+//! whole answer.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,22 +17,22 @@ use protocol::ids::{FileId, Owner};
 use protocol::openai::citation::CitationStyle;
 use protocol::openai::usage::Usage;
 
-/// What a turn has told its client so far.
+/// The answer of a turn so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Said {
     /// The events of the answer, in order, without contents that files hold and without the texts of results, which the session
     /// has.
     pub(super) events: Vec<AgentEvent>,
-    /// How many of them an earlier answer told, so that the answer of the run that waits does not.
+    /// How many of the events belong to an earlier answer. The answer of the waiting run does not repeat them.
     pub(super) from: usize,
     /// The figures of that part, and of what follows it.
     pub(super) before: Figures,
     pub(super) own: Figures,
-    /// How the text is told.
+    /// The style of citations in the text.
     pub(super) citations: CitationStyle,
     pub(super) last_text_only: bool,
-    /// Hooks that have failed. The end of the turn tells of them.
+    /// Hooks that have failed. The end of the turn reports them.
     pub(super) failed_hooks: Vec<FailedHook>,
     /// The next text follows another one.
     #[serde(skip)]
@@ -141,8 +141,8 @@ impl Said {
     }
 }
 
-/// Events that are told again, with the contents that files hold and the texts of results by their calls. What was deleted
-/// meanwhile is left out. A call begins once.
+/// Prepares events to be sent again: adds contents from files, and the texts of results by their calls. Leaves out what
+/// was deleted since. Each call begins only once.
 pub(super) async fn told_again(
     events: Vec<AgentEvent>,
     mut results: HashMap<String, String>,
@@ -153,7 +153,7 @@ pub(super) async fn told_again(
     let mut told = Vec::with_capacity(events.len());
     for event in events {
         told.push(match event {
-            // Nothing stands before the first text.
+            // No separator precedes the first text.
             AgentEvent::BetweenRounds(_)
                 if !told.iter().any(|one| matches!(one, AgentEvent::Text(_))) =>
             {

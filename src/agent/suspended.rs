@@ -1,5 +1,5 @@
-//! Ends suspended turns as cancelled. No turn is opened for that: the calls that have no result are answered, and the events
-//! of the whole answer are told.
+//! Ends suspended turns as cancelled. No turn is opened for that: the unanswered calls get results, and the events of
+//! the whole answer are sent.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Agent {
         Ok(Some(events))
     }
 
-    /// What ends a turn of which everything is known.
+    /// What ends a turn whose state is known.
     async fn end_of(
         &self,
         mut parked: ParkedTurn,
@@ -111,7 +111,7 @@ impl Agent {
             completion: (!keep).then_some(id),
             ..View::default()
         };
-        // The message that asks for the calls is stored.
+        // The assistant message with the calls is stored already.
         let results = parked.batch.into_results().messages.into_iter().skip(1);
         let mut messages: Vec<StoredMessage> = results.collect();
         if let Some(last) = messages.last_mut() {
@@ -156,7 +156,7 @@ impl Agent {
     }
 }
 
-/// Answers the calls that have no result, and returns what the client is told of them.
+/// Answers the calls that have no result, and returns their records for the client.
 fn cancel_calls(calls: &mut [Call], round: u32) -> Vec<ToolCallRecord> {
     let mut told = Vec::new();
     for (index, call) in calls.iter_mut().enumerate() {

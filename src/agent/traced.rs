@@ -1,5 +1,5 @@
-//! The spans of a turn: its own, those of its model calls and those of its tool calls. Without a collector there are none,
-//! and what follows costs a look at an empty option.
+//! The spans of a turn: its own, and the spans of its model calls and tool calls. Without a collector there are none,
+//! and each function only checks an empty option.
 
 mod contents;
 
@@ -179,7 +179,7 @@ impl ModelSpan {
 }
 
 impl CallSpan {
-    /// Begins the span of a call, unless the client hears nothing of it.
+    /// Begins the span of a call, unless the call is hidden from the client.
     pub(super) fn begin(traces: &Traces, context: &CallContext, call: &Call) -> Option<Self> {
         if !traces.is_on() || !call.shown() {
             return None;
@@ -197,7 +197,7 @@ impl CallSpan {
         self.0.headers()
     }
 
-    /// The call has its result, and the client is told this of it.
+    /// Ends the span of a call with the record that the client gets.
     pub(super) fn ended(mut self, record: &ToolCallRecord, redactor: Option<&Redactor>) {
         if self.0.has_contents() {
             self.0.has_arguments(shortened(&record.arguments, redactor));

@@ -1,9 +1,9 @@
 //! Traces: spans of requests, turns, model calls and tool calls for an OpenTelemetry collector.
 //!
-//! Owns the names of spans and attributes, which are those of the semantic conventions for HTTP and generative AI, and the
-//! way to the collector. What a span is about is told by those who start it. A span travels as the headers `traceparent`
-//! and `tracestate`: whoever starts one reads those of its parent, and passes its own on to what it calls. Without a
-//! collector nobody starts any, and the headers are the client's.
+//! Owns the names of spans and attributes, which follow the semantic conventions for HTTP and generative AI, and the
+//! transport to the collector. The code that starts a span says what it is about. A span travels as the headers
+//! `traceparent` and `tracestate`: its starter reads the headers of the parent, and passes its own to what it calls.
+//! Without a collector no span starts, and the client's headers are passed on unchanged.
 
 mod attributes;
 #[cfg_attr(not(feature = "otlp"), path = "traces/no_otlp.rs")]

@@ -40,7 +40,7 @@ pub(super) fn text_answer(text: &str) -> Message {
 /// The text of an answer that was sent, which can be stored.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct SentText {
-    /// That of all rounds.
+    /// The text of all rounds.
     pub(super) joined: String,
     pub(super) last_round: String,
     /// Some of it reached the client.
@@ -87,7 +87,7 @@ pub(super) struct AnswerText {
     joined: String,
     /// The text of the last round as it is sent, but without links.
     last_round: String,
-    /// Where the text of the round begins among what was sent, in characters, if links are written.
+    /// Where the text of the round begins in the text sent so far, in characters, if links are written.
     round_start: usize,
     /// Writes links, with the sources that they lead to.
     links: Option<(CitationLinks, CitedSources)>,
@@ -113,7 +113,7 @@ impl AnswerText {
         }
     }
 
-    /// Continues an answer of which this text was sent.
+    /// Continues an answer whose text so far is `sent`.
     pub(super) fn continues(&mut self, sent: SentText) {
         self.joined = sent.joined;
         self.last_round = sent.last_round;

@@ -10,7 +10,7 @@ use protocol::openai::message::{Message, Role};
 pub(super) struct Truncation {
     /// How many of them are instructions at the beginning.
     leading: usize,
-    /// Where the turns after the first one that is sent begin.
+    /// Where the second and each later turn that is sent begins.
     starts: Vec<usize>,
     /// Where the first turn that is sent begins.
     first: usize,

@@ -39,7 +39,7 @@ pub struct Caller {
     pub headers: Arc<HeaderMap>,
     /// `traceparent` and `tracestate` for what the turn leads to.
     pub trace: HeaderMap,
-    /// The turn goes on by itself: `trace` is that of the request which began it.
+    /// The run resumes by itself: `trace` is the trace of the request that began it.
     pub goes_on: bool,
     /// What its key gives its drafts.
     pub key: KeyDefaults,
@@ -127,7 +127,7 @@ pub struct TurnRequest {
     pub instructions: Option<String>,
     /// Calls whose results the request brings without the calls. If one is not in the session, the turn fails.
     pub answered_calls: Vec<String>,
-    /// Decisions about calls of the session that wait. They are made before the turn goes on.
+    /// Decisions about waiting calls of the session. They are stored before the turn resumes.
     pub decisions: Vec<GivenDecision>,
     /// The labels of MCP servers whose calls end the turn when they wait: its answer brings the question to the client.
     pub(crate) asking_servers: Vec<String>,
@@ -135,7 +135,7 @@ pub struct TurnRequest {
     pub continuation: Option<Continuation>,
     /// The turn that waits for a result which the request brings, if it was looked for already.
     pub waiting: Option<WaitingTurn>,
-    /// The draft is that of the suspended turn that is resumed.
+    /// The draft is the stored draft of the suspended turn that is resumed.
     pub is_resumed: bool,
     /// The MCP servers of the suspended turn of its session.
     pub(crate) kept_servers: Option<Vec<DraftTool>>,
@@ -153,6 +153,6 @@ pub struct TurnRequest {
     pub call: CallTemplate,
     /// The upstreams that may answer.
     pub route: Arc<Route>,
-    /// What the client is told before the first model call.
+    /// Notices for the client before the first model call.
     pub notices: Vec<Notice>,
 }

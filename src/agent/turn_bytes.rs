@@ -14,12 +14,12 @@ impl TurnBytes {
         Self { left: most }
     }
 
-    /// Takes room for a text. Says whether there is enough of it.
+    /// Takes the bytes of a text from the budget. Returns whether there are enough.
     pub(super) fn take_text(&mut self, bytes: usize) -> bool {
         self.take(bytes as u64)
     }
 
-    /// Takes room for bytes that answers carry as base64. Says whether there is enough of it.
+    /// Takes from the budget the bytes of a content that answers carry as base64. Returns whether there are enough.
     pub(super) fn take_base64(&mut self, bytes: usize) -> bool {
         self.take_content(bytes as u64)
     }

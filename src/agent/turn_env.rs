@@ -21,7 +21,7 @@ pub(super) struct TurnEnv {
 }
 
 impl TurnEnv {
-    /// The environment of a turn. Its workspace is that of the container or the stored session; without one it lasts as
+    /// The environment of a turn. Its workspace belongs to the container or the stored session; without one it lasts as
     /// long as the turn.
     pub(super) fn new(
         tools: &Sources,

@@ -22,7 +22,7 @@ struct UnstoredApproval {
     _held: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// Those of one turn. They end with it.
+/// The questions of one turn. They end with it.
 #[derive(Debug)]
 pub(super) struct UnstoredQuestions {
     all: Arc<UnstoredApprovals>,
@@ -134,7 +134,7 @@ impl UnstoredQuestions {
         mine.map(current).collect()
     }
 
-    /// Nobody can decide any more about those that wait.
+    /// Marks the waiting calls as expired.
     pub(super) fn expire(&self) {
         let mut all = self.all.0.lock();
         let all = all.values_mut().map(|one| &mut one.approval);

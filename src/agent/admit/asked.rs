@@ -26,7 +26,7 @@ pub(super) struct AskedTools {
     pub(super) servers: Vec<(McpServerRequest, RequiredApproval)>,
     /// The labels of those whose calls end the turn when they wait.
     pub(super) asking_servers: Vec<String>,
-    /// What the client is told of tools that were left out.
+    /// Notices for the client about tools that were left out.
     pub(super) left_out: Vec<Notice>,
 }
 

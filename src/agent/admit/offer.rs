@@ -124,7 +124,7 @@ impl<'a> ServerOffer<'a> {
     }
 }
 
-/// What the client is told of a server that cannot be used.
+/// The notice for the client about a server that cannot be used.
 pub(super) fn unavailable(server: &ConnectedServer) -> Option<Notice> {
     let problem = server.problem()?;
     let label = server.label();

@@ -39,7 +39,7 @@ impl Agent {
                 request.call = turn.call;
                 request.draft = turn.draft;
             }
-            // The request is one that can be run: it goes on with what it asks for itself.
+            // The request itself can be run, so the turn resumes with what the request asks for.
             Err(error) => tracing::warn!(%error, "a turn resumes without what it has asked for"),
         }
     }
@@ -64,8 +64,8 @@ impl Agent {
         sessions.waiting_turn(&admitting.caller.owner, &call).await
     }
 
-    /// The turn that waits for the results that a request brings without their calls. With a session, the turn looks into
-    /// its history.
+    /// The turn that waits for the results in a request that repeats no calls. `None` for a request with a session: the
+    /// turn itself reads the history of that session.
     ///
     /// # Errors
     /// When no turn waits for one of them.

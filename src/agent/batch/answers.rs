@@ -24,7 +24,7 @@ impl Batch {
         self.cancel_if(|call| call.state.has_started());
     }
 
-    /// Cancels every call that has no answer, also those of the client: the client does not get them.
+    /// Cancels every call that has no answer. Client tools are included: the client does not get these calls.
     pub(in super::super) fn cancel(&mut self) {
         self.cancel_if(|_| true);
     }
@@ -43,7 +43,7 @@ impl Batch {
         }
     }
 
-    /// Answers the calls that wait for a decision, which nobody can make.
+    /// Refuses the calls that wait for a decision, because no decision is possible.
     pub(in super::super) fn refuse_waiting(&mut self, refusal: &CallRefusal) {
         for index in 0..self.open.calls.len() {
             if self.open.calls.get(index).is_some_and(Call::waits) {
@@ -75,7 +75,8 @@ impl Batch {
         self.answered(index, result, kept, false);
     }
 
-    /// Records the result of a call whose text is shortened and whose other parts are kept, and reports it to the client.
+    /// Records the result of a call and reports it to the client. The text is shortened already, and the other parts
+    /// are stored.
     pub(super) fn answered(
         &mut self,
         index: usize,

@@ -21,11 +21,12 @@ use tools::{CallContext, IncomingResults};
 pub(in super::super) enum BatchStage {
     /// It begins.
     New,
-    /// It was kept with the session, and the reader knows nothing of it.
+    /// It is stored with the session, and the reader has no event of it.
     Kept,
-    /// It was kept with the session, and the reader knows that its calls have begun. Questions are told again.
+    /// It is stored with the session, and the reader has the events with which its calls begin. Questions are reported
+    /// again.
     Begun,
-    /// It was kept with the session, and the reader knows of its calls and questions.
+    /// It is stored with the session, and the reader has the events of its calls and questions.
     Shown,
 }
 
@@ -42,13 +43,13 @@ pub(in super::super) struct BatchContext {
     pub(in super::super) shows_images: bool,
     /// Bytes that the turn may still keep.
     pub(in super::super) turn_bytes: TurnBytes,
-    /// The batch was kept with the session: calls start once that is written.
+    /// The batch is stored with the session. A call starts only after its start is stored.
     pub(in super::super) was_kept: bool,
-    /// Starts of calls with effects are announced, because the batch was kept or may be.
+    /// Reports the start of a call with effects before it runs, because the batch is or may be stored.
     pub(super) announces: bool,
-    /// The reader knows that its calls have begun.
+    /// The reader has the events with which its calls begin.
     pub(super) calls_shown: bool,
-    /// The reader knows of its calls and questions.
+    /// The reader has the events of its calls and questions.
     pub(super) was_shown: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is kept of a result: its files and images, within the bytes of the turn.
+//! Stores the parts of a result, such as files and images, within the bytes of the turn.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -218,7 +218,7 @@ impl BatchContext {
 
     /// Keeps the whole text of a shortened result. Beyond the bytes of the turn it is stored as a file.
     async fn keep_full_text(&mut self, tool: &str, text: String, kept: &mut KeptParts) {
-        // Nobody can ask for the messages of an unstored turn.
+        // No request can read the messages of an unstored turn.
         if self.call.session_id.is_none() {
             return;
         }
@@ -250,7 +250,7 @@ impl BatchContext {
 }
 
 impl KeptParts {
-    /// Of a result with this digest; nothing is kept yet.
+    /// A result with this digest, of which nothing is stored yet.
     pub(super) fn of(digest: ResultDigest) -> Self {
         Self {
             digest,

@@ -1,5 +1,5 @@
-//! Hides secrets in what calls bring: in the texts of results, before anything of them is shortened, stored or shown, and in
-//! live output.
+//! Hides secrets in the output of calls: in live output, and in the texts of results before they are shortened, stored
+//! or shown.
 
 use std::borrow::Cow;
 
@@ -90,7 +90,7 @@ impl BatchRedaction {
         })
     }
 
-    /// What is shown of the next piece of live output.
+    /// The part of the next piece of live output that can be shown now.
     fn live(&mut self, index: usize, progress: ToolProgress) -> Option<ToolProgress> {
         let Some(redactor) = &self.redactor else {
             return Some(progress);
@@ -111,7 +111,7 @@ impl BatchRedaction {
         (!text.is_empty()).then_some(ToolProgress { text, stream })
     }
 
-    /// Ends the live output of a call, and returns what was held back of it.
+    /// Ends the live output of a call, and returns the part that was held back.
     fn end(&mut self, index: usize) -> Vec<ToolProgress> {
         let ended = self.live.extract_if(.., |live| live.index == index);
         let rests = ended.map(|mut live| ToolProgress {
@@ -122,8 +122,8 @@ impl BatchRedaction {
     }
 }
 
-/// Every text of a result that reaches the model, the client or the history; those of its sources apart. The code of a call
-/// is one of its arguments, and images and files stay as they are.
+/// All texts of a result that reach the model, the client or the history, and separately the texts of its sources. The
+/// code of a call is one of its arguments; images and files are not changed.
 fn texts(output: &mut ToolOutput) -> (Vec<&mut String>, Vec<&mut String>) {
     let ToolOutput {
         content,

@@ -17,7 +17,7 @@ const NO_TEXT: &str = "(no text, but images)";
 fn label<'a>(sources: &Sources, call: &'a Call) -> ToolLabel<'a> {
     let sources = sources.snapshot();
     let server = call.on_server.as_ref();
-    // A tool of a configured server may have gone from its list since the turn began.
+    // A configured server may have removed a tool from its list since the turn began.
     if sources.has(&call.call.name) || server.is_some_and(|it| sources.has_server(&it.server)) {
         ToolLabel::Configured(&call.call.name)
     } else if server.is_some() {
@@ -81,7 +81,7 @@ fn may_wait(context: &BatchContext, call: &Call) -> bool {
         && of_turn.permissions.may_ask_about(&call.call.name)
 }
 
-/// The note for a model that does not get so many images.
+/// The note for the model about images that it is not shown.
 pub(super) fn unseen(count: usize) -> Option<String> {
     (count > 0).then(|| {
         format!("[{count} image(s) came with this result; they cannot be shown to this model.]")
@@ -98,7 +98,7 @@ pub(super) fn add_note(text: &mut String, note: Option<String>) {
     }
 }
 
-/// Puts what stands for it in the place of a text without words; returns whether the text was one.
+/// Replaces a blank text by a placeholder; returns whether the text was blank.
 pub(super) fn fill_blank(text: &mut String, has_images: bool) -> bool {
     let is_blank = text.trim().is_empty();
     if is_blank {

@@ -46,7 +46,7 @@ enum Position {
 enum Step {
     /// Only the position has changed.
     Decided,
-    /// So many bytes hold no mark.
+    /// This number of bytes holds no mark.
     Text(usize),
     Mark(usize, Vec<u32>, bool),
     /// More text is needed.

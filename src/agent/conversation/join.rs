@@ -59,10 +59,10 @@ pub(super) fn resume_or_join(
     }
 }
 
-/// How a request resumes the suspended turn of its session: its new messages follow the batch of that turn. `None` if the
-/// conversation continues without that turn. A request that adds nothing resumes it. One with new messages does so once a person
-/// has decided about a call: the decided calls run first, and nobody is waited for any more. `shows_answer` says that the
-/// request shows what the turn has said.
+/// How a request resumes the suspended turn of its session: its new messages follow the batch of that turn. `None` if
+/// the conversation continues without that turn. A request without new messages resumes it. A request with new messages
+/// resumes it once a person has decided about a call: the decided calls run first, and undecided calls are abandoned.
+/// `shows_answer` says whether the request contains the answer that the turn has given so far.
 fn going_on(
     stored: &mut StoredSession,
     mode: SessionMode,
@@ -126,8 +126,8 @@ fn resumption(
     }
 }
 
-/// The messages of a client that repeats the sentence which tells of calls that wait, and how they relate to the history. The
-/// answer of the turn stands in the place of the sentence, if the turn has gone on and the client has not seen it.
+/// Removes from a client's messages the sentence that reports waiting calls; also returns how the messages relate to
+/// the history. If the turn was resumed and the client has not seen its answer, the answer replaces the sentence.
 pub(super) fn without_told(
     stored: &StoredSession,
     incoming: Vec<Message>,
@@ -160,7 +160,7 @@ pub(super) fn without_told(
     (messages, mode)
 }
 
-/// The text of the answer that the session has after so many messages of the user.
+/// The text of the stored answer that follows this number of user messages.
 fn answer_after(stored: &StoredSession, users: usize) -> Option<&str> {
     let mut before = 0;
     let mut answers = stored.messages.iter().filter_map(|stored| {
@@ -178,7 +178,7 @@ pub(in super::super) fn take_parked(stored: &mut StoredSession) -> Option<Parked
     block_in_place_if(long, || ParkedTurn::read(&turn, &stored.messages))
 }
 
-/// The results of the calls at the end of a session that have none. Those of a turn that the session kept are known.
+/// The results of the unanswered calls at the end of a session. A suspended turn has some of these results.
 pub(super) fn open_results(
     stored: &StoredSession,
     request: &TurnRequest,
@@ -188,7 +188,7 @@ pub(super) fn open_results(
         return interrupted_results(stored, |name| request.tools.is_read_only(name));
     };
     batch.give_up();
-    // The message that asks for the calls is stored.
+    // The assistant message with the calls is stored already.
     let messages = batch.into_results().messages.into_iter();
     messages.skip(1).collect()
 }

@@ -50,7 +50,7 @@ impl LeasedSession {
         })
     }
 
-    /// Whether it does not exist, and the request did not ask for a session of this name.
+    /// Whether the session is new and the client did not choose its id.
     pub(super) fn is_new(&self) -> bool {
         self.id_origin != IdOrigin::Client && self.found.is_none()
     }
@@ -141,7 +141,7 @@ pub(super) fn named_session(
             (Some(id), IdOrigin::Chat)
         }
         (None, None, Some(WaitingTurn::Stored(id))) => (Some(id), IdOrigin::Client),
-        // It lives as long as one that the client named, but can be deleted to make space.
+        // It is kept as long as a session whose id the client chose, but can be evicted.
         (None, None, _) if options.keep => (None, IdOrigin::Chat),
         (None, None, _) => (None, IdOrigin::Nameless),
     }

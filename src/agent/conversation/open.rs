@@ -39,7 +39,7 @@ pub(in super::super) struct OpenedTurn {
     pub(in super::super) conversation: Option<Conversation>,
     /// The messages of the next model call.
     pub(in super::super) history: Vec<Message>,
-    /// The turn that goes on. Its batch follows the history.
+    /// The suspended turn that this turn resumes. Its batch follows the history.
     pub(in super::super) parked: Option<ParkedTurn>,
     /// Messages of the request that follow that batch.
     pub(in super::super) follow: Vec<Message>,
@@ -278,8 +278,8 @@ impl Conversation {
     }
 }
 
-/// Whether a request shows that its client has what a turn that waits has told: its messages end with an answer, or it follows
-/// the response that told of the wait, which is the only one without an answer in the session.
+/// Whether the client has what the suspended turn has said so far. The messages then end with an answer, or the request
+/// follows the response that reported the wait: no other response has no answer in the session.
 fn shows_answer(request: &TurnRequest, stored: &StoredSession, incoming: &[Message]) -> bool {
     let is_answered = |run: &RunId| {
         let mut views = stored.messages.iter().filter_map(|one| one.view.as_ref());

@@ -5,7 +5,7 @@ use protocol::openai::request::RequestError;
 /// What has to be so for a fault to count. In the order in which a request is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultScope {
-    /// Nothing: it counts before the model is looked up.
+    /// No condition: it counts before the route of the model is chosen.
     Head,
     /// The model is served.
     Request,
@@ -30,7 +30,7 @@ pub enum FaultScope {
 pub struct Faults(Vec<(FaultScope, RequestError)>);
 
 impl Faults {
-    /// Takes note of a fault, and goes on without the value.
+    /// Records a fault, and continues with the default value.
     pub fn note<T: Default>(&mut self, scope: FaultScope, read: Result<T, RequestError>) -> T {
         read.unwrap_or_else(|error| {
             self.0.push((scope, error));

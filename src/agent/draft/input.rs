@@ -1,4 +1,4 @@
-//! The messages of a draft. Those of a request that passes through are never parsed.
+//! The messages of a draft. The messages of a request that passes through are never parsed.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -21,7 +21,8 @@ pub enum DraftMessages {
 pub struct UnreadMessages {
     /// The JSON text of the member; `None` if it is absent.
     pub text: Option<Bytes>,
-    /// The text is most of the request, so that messages may share its bytes: one that is kept for long keeps all.
+    /// The text is most of the request, so messages may share its bytes. A message that lives long then holds the whole
+    /// request.
     pub shares: bool,
     /// Most messages.
     pub most: usize,

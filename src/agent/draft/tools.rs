@@ -38,7 +38,8 @@ pub enum UnofferedTools {
     /// The request is refused.
     #[default]
     Refuse,
-    /// The request is refused unless the settings name the type; then the tool is left out, and the client is told.
+    /// The request is refused unless the settings name the type; then the tool is left out, with a notice for the
+    /// client.
     RefuseUnlessIgnored,
     /// They are left to the model server, which answers the request itself.
     Leave,
@@ -54,7 +55,7 @@ pub enum DraftTool {
     /// An MCP server, where the server connects to such; else a hosted tool of the upstream.
     #[serde(skip)]
     Server(Box<ServerDraft>, HostedTool),
-    /// A tool that no server can offer as the request wants it. The client is told.
+    /// A tool that no server can offer as the request wants it. It is left out, with a notice for the client.
     LeftOut(Notice),
 }
 
@@ -101,7 +102,7 @@ pub struct NamedFile {
 pub struct DraftFilter {
     /// The server-side tools that may be used; all if there is no list.
     pub allow: Option<Vec<String>>,
-    /// Those that may not.
+    /// The tools that may not be used.
     pub deny: Vec<String>,
     /// The declared tools that the client runs.
     pub client_tools: Vec<String>,
@@ -134,7 +135,7 @@ pub enum RequiredApproval {
     /// All.
     #[default]
     Always,
-    /// None.
+    /// No call needs an approval.
     Never,
     /// These.
     Of(Vec<String>),

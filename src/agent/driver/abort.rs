@@ -59,13 +59,13 @@ impl Run {
                 self.queue_events(finished.buffered);
                 finished.results.messages
             }
-            // A turn that was kept stays so.
+            // A suspended turn stays suspended.
             Phase::Waiting(_) | Phase::Parked(..) | Phase::Failed(_) | Phase::Over => return Ok(()),
         };
         if has_reader {
             return self.finish(StopReason::Cancelled, end).await;
         }
-        // The client has no response: the messages get no view, so that the same request goes on from them.
+        // The client has no response. The messages get no view, so that the repeated request continues after them.
         self.finish_write().await;
         self.push(end);
         match reason {

@@ -22,7 +22,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Tried by `approvals::a_stream_notices_that_its_question_has_expired`.
 const OWN_LOOK_PAUSE: Duration = Duration::from_secs(3);
 
-/// A batch of which nothing runs, while the reader waits for decisions.
+/// A batch in which no call runs, while the reader waits for decisions.
 #[derive(Debug)]
 pub(super) struct PausedBatch {
     batch: Box<Batch>,
@@ -52,8 +52,8 @@ impl Run {
         Ok(())
     }
 
-    /// Calls of the batch wait. The turn is kept with the questions before anybody hears of them; if it cannot be kept, nobody
-    /// can decide.
+    /// Stores the turn with the questions of its waiting calls, then reports them to the client. If storing fails, the
+    /// calls are refused.
     pub(super) async fn ask(&mut self, indexes: Vec<usize>) {
         let Phase::Batch(mut batch) = mem::replace(&mut self.phase, Phase::Over) else {
             return;
@@ -92,7 +92,8 @@ impl Run {
         kept
     }
 
-    /// Asks about calls of a turn that is not stored. Returns whether its stream waits for decisions; else nobody can decide.
+    /// Asks about calls of a turn that is not stored. Returns whether its stream waits for decisions; if it does not,
+    /// no decision is possible.
     pub(super) fn ask_unstored(&self, questions: Vec<ApprovalQuestion>) -> bool {
         let is_read = self.request.options.streamed && self.control.abort_reason().is_none();
         let is_handed_over = self.waiting.iter().any(|call| self.hands_over(call));
@@ -103,11 +104,12 @@ impl Run {
         waits
     }
 
-    /// Nothing of the batch runs, and calls of it wait. The reader of a stream waits with them for a while; else, and where the
-    /// answer brings a question to the client, the turn ends until they are decided.
+    /// Ends or pauses a turn whose batch has only waiting calls left. A reader of a stream waits for decisions up to
+    /// `approval_wait`. In other cases, and if the answer itself asks about a call, the turn is suspended until a
+    /// decision.
     pub(super) async fn wait_or_end(&mut self, batch: Box<Batch>) -> Result<(), AgentError> {
         let reason = self.control.abort_reason();
-        // The owner has cancelled the turn while it was kept.
+        // The owner has cancelled the turn while it was stored.
         if reason == Some(AbortReason::Requested) || self.control.stops_after_round() {
             self.phase = Phase::Batch(batch);
             return Box::pin(self.abort()).await;
@@ -130,7 +132,7 @@ impl Run {
         Ok(())
     }
 
-    /// Waits for a decision about one of the calls, and goes on with what is decided.
+    /// Waits for a decision about one of the calls, then resumes the batch.
     pub(super) async fn wait(&mut self, aborted: &mut Aborted) -> Result<(), AgentError> {
         let Phase::Waiting(PausedBatch { until, .. }) = &self.phase else {
             return Ok(());
@@ -147,7 +149,7 @@ impl Run {
             }
             WaitEnd::Decided | WaitEnd::Passed => {
                 if matches!(end, WaitEnd::Passed) {
-                    // Nobody can decide later about a turn that is not stored.
+                    // After the wait, a turn that is not stored cannot be decided.
                     self.unstored.expire();
                     let _in_memory = self.read_approvals().await;
                 }
@@ -172,7 +174,8 @@ impl Run {
 
     async fn decided(&mut self, until: Instant, aborted: &mut Aborted) -> WaitEnd {
         let gate = self.parts.tools.gate.clone();
-        // A decision that another process is told is found by looking, and so are the end of a question and of the round.
+        // Another process may have the decision, and the end of a question or of the round notifies no process: the
+        // store is read at intervals.
         let look = match self.parts.sessions.store.is_shared() {
             true => LOOK_PAUSE,
             false => OWN_LOOK_PAUSE,
@@ -195,7 +198,7 @@ impl Run {
         }
     }
 
-    /// Nobody reads any more, and calls of the batch wait: the others run to their end, and the turn ends until it is decided.
+    /// The client has left and calls wait: finishes the running calls, then suspends the turn.
     pub(super) async fn run_out(&mut self) -> Result<(), AgentError> {
         let mut never = std::future::pending();
         loop {
@@ -220,7 +223,7 @@ impl Run {
         server.is_some_and(|server| self.request.asking_servers.contains(server))
     }
 
-    /// What the reader is told of the calls that wait, at the end of the turn.
+    /// Adds a sentence about the waiting calls to the answer at the end of the turn, and returns the calls.
     pub(super) fn tell_waiting(&mut self) -> Vec<WaitingCall> {
         let waiting = mem::take(&mut self.waiting);
         // The others have items of their own in the answer.

@@ -104,8 +104,8 @@ impl Run {
         Some(may_change)
     }
 
-    /// Ends the batch: adds its results to the messages, and continues the loop or ends the turn. A batch with calls that wait
-    /// for a decision is kept for later. Where a hook ends the turn, nothing waits.
+    /// Ends the batch: adds its results to the messages, and continues the loop or ends the turn. A batch with calls
+    /// that wait for a decision is suspended. If a hook ends the turn, no call waits.
     pub(super) async fn end_batch(&mut self) -> Result<(), AgentError> {
         let Phase::Batch(mut batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());

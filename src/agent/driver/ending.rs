@@ -18,7 +18,7 @@ use protocol::openai::usage::FinishReason;
 use upstream::assemble::ModelReply;
 
 impl Run {
-    /// Queues the start of the answer, and what the client is told before the first model call.
+    /// Queues the start of the answer, and the notices before the first model call.
     pub(super) fn queue_start(&mut self, headers: HeaderMap) {
         self.started_queued = true;
         self.ready.push_back(AgentEvent::Started { headers });
@@ -119,7 +119,7 @@ impl Run {
         Ok(())
     }
 
-    /// Ends the turn, of which everything is stored.
+    /// Ends a turn whose messages are all stored.
     pub(super) fn end(&mut self, reason: StopReason, client_calls: Vec<ToolCall>) {
         if let Some(conversation) = &self.conversation {
             conversation.detach_answered();
@@ -284,7 +284,8 @@ impl Run {
     }
 }
 
-/// The `finish_reason` for the client: that of the model if the model ended the turn, else one that follows from the reason.
+/// The `finish_reason` for the client: the model's own if the model ended the turn, else one that follows from the
+/// reason.
 fn finish_reason(reason: StopReason, last: FinishReason) -> FinishReason {
     match (reason, last) {
         (StopReason::ClientTools, _) => FinishReason::ToolCalls,
@@ -292,7 +293,7 @@ fn finish_reason(reason: StopReason, last: FinishReason) -> FinishReason {
         (StopReason::Length, _) => FinishReason::Length,
         (StopReason::ContentFilter, _) => FinishReason::ContentFilter,
         (_, FinishReason::Length) if reason != StopReason::TerminatedByTool => FinishReason::Length,
-        // With calls, these were forbidden.
+        // A completed turn can end with `tool_calls` only if calls were forbidden; the client gets `stop`.
         (StopReason::Completed, last) if last != FinishReason::ToolCalls => last,
         _ => FinishReason::Stop,
     }

@@ -1,4 +1,4 @@
-//! The hooks of the loop: before a model call and before the end. The gate asks those of the calls.
+//! The hooks of the loop: before a model call and before the end. The gate calls the hooks of tool calls.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use upstream::assemble::ModelReply;
 const MAX_SENT_BACK: u32 = 3;
 
 impl Run {
-    /// What hooks are told of the turn.
+    /// The facts about the turn that hooks get.
     fn hooked(&self) -> HookedTurn<'_> {
         HookedTurn {
             session_id: self.session_id(),
@@ -98,7 +98,7 @@ impl Run {
         self.finish(reason, end).await
     }
 
-    /// Asks the hooks whether the turn may end with this answer. Returns what the model is told if it may not.
+    /// Asks the hooks whether the turn may end with this answer. Returns the message for the model if it may not.
     async fn ask_before_finish(&mut self, answer: &str) -> Option<String> {
         let sent_back = self.turn.sent_back;
         let may_go_on = sent_back < MAX_SENT_BACK && !self.control.stops_after_round();
@@ -111,7 +111,7 @@ impl Run {
         let asking = hooks.before_finish(self.hooked(), answer, sent_back > 0);
         let said = tokio::select! {
             biased;
-            // The answer is there: the turn ends with it.
+            // The answer is complete: an aborted turn ends with it.
             () = aborted => None,
             said = Box::pin(asking) => said,
         };
@@ -119,7 +119,8 @@ impl Run {
         said
     }
 
-    /// Goes on after an answer that a hook does not accept as the last one. What the client has of its text stays.
+    /// Continues the loop after an answer that a hook refuses as the last one. Text that the client has already is not
+    /// taken back.
     async fn send_back(&mut self, reply: &ModelReply, buffered: Vec<AgentEvent>, said: &str) {
         self.turn.sent_back += 1;
         self.last_buffered = self.end_round(&reply.text, buffered);

@@ -1,4 +1,4 @@
-//! The turn as a value: kept with its session while it waits, and taken on by a process that goes on with it.
+//! Suspends a turn with its session while it waits, and resumes a suspended turn.
 
 use std::mem;
 use std::time::Duration;
@@ -24,8 +24,9 @@ use tools::batch::StartPermission;
 use tools::tool_search::TOOL_SEARCH;
 
 impl Run {
-    /// Resumes a suspended turn. What is permitted now may be less than when it began. The answer is that of the whole turn, unless
-    /// the client has the earlier part; a run that resumes itself continues the answer that it began.
+    /// Resumes a suspended turn. Its permissions are limited by the permissions of the resuming request. The answer is
+    /// the answer of the whole turn, unless the client has the earlier part. A run that resumes itself continues the
+    /// answer that it began.
     pub(super) async fn take_on(&mut self, parked: ParkedTurn) {
         let own = self.request.continuation.take();
         let is_same_run = parked.run.as_deref() == Some(self.control.run().as_str());
@@ -73,7 +74,7 @@ impl Run {
                     };
                 }
                 self.answer_text.continues(own.text);
-                // The events are noted again as the client is told of them.
+                // The events are recorded again while they are sent to the client.
                 let (files, owner) = (&self.parts.sessions.files, &self.request.caller.owner);
                 events = told_again(told, parked.results, files, owner).await;
             }
@@ -83,7 +84,7 @@ impl Run {
         self.phase = Phase::Parked(Box::new(parked.batch), events);
     }
 
-    /// What the client was told of the whole turn, with what it is told next.
+    /// The answer of the whole turn so far, with the events that are queued.
     fn said_so_far(&self) -> Said {
         let mut said = self.said.as_deref().cloned().unwrap_or_default();
         self.ready.iter().for_each(|event| said.add(event));
@@ -103,7 +104,7 @@ impl Run {
         said
     }
 
-    /// Goes on with the batch of a turn that was taken on.
+    /// Resumes the batch of a suspended turn.
     pub(super) fn go_on(&mut self) {
         let Phase::Parked(mut batch, events) = mem::replace(&mut self.phase, Phase::Over) else {
             return;
@@ -118,13 +119,13 @@ impl Run {
         self.run_batch(Vec::new(), *batch, stage);
     }
 
-    /// Goes on with a batch of which the reader knows the calls and questions.
+    /// Resumes a batch whose calls and questions the reader has seen.
     pub(super) fn go_on_shown(&mut self, mut batch: OpenBatch) {
         self.prepare(&mut batch);
         self.run_batch(Vec::new(), batch, BatchStage::Shown);
     }
 
-    /// Looks the tools of a batch up again.
+    /// Resolves the tools of a batch again.
     fn prepare(&self, batch: &mut OpenBatch) {
         let tools = &self.request.tools;
         let resolver = Resolver {
@@ -152,8 +153,8 @@ impl Run {
         (self.turn.age + self.started.elapsed()).saturating_sub(self.paused)
     }
 
-    /// Keeps the turn as one whose call has started, before the call starts: after a crash it is not run again. A call of
-    /// which that cannot be kept is not run.
+    /// Before a call of a stored batch starts, stores that it starts, so that it is not run again after a crash. If storing
+    /// fails, the call is not run.
     pub(super) async fn start_call(&mut self, index: usize, start: StartPermission) {
         let Phase::Batch(mut batch) = mem::replace(&mut self.phase, Phase::Over) else {
             return;
@@ -167,7 +168,7 @@ impl Run {
         self.phase = Phase::Batch(batch);
     }
 
-    /// Ends the run of a turn that is kept.
+    /// Ends the run of a suspended turn.
     pub(super) fn end_kept(&mut self, reason: AbortReason) -> Result<(), AgentError> {
         match reason {
             AbortReason::Shutdown => Err(AgentError::Stopping),
@@ -178,7 +179,7 @@ impl Run {
         }
     }
 
-    /// Keeps the turn in the middle of this batch. Returns whether it is kept; else nobody can go on with it.
+    /// Suspends the turn in the middle of this batch. Returns whether it can be resumed.
     pub(super) async fn keep_turn(
         &mut self,
         batch: &OpenBatch,

@@ -25,7 +25,7 @@ struct ReceivedFile {
     position: FilePosition,
     /// May be empty.
     name: String,
-    /// As its sender says.
+    /// The type that the sender gives.
     mime_type: Option<String>,
     content: Bytes,
 }

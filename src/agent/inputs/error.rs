@@ -26,7 +26,7 @@ pub enum FilePosition {
         /// The member of the part.
         member: FileMember,
     },
-    /// In a field besides the messages, as the request's decoder names it in
+    /// In a field outside the messages, with the name that the decoder gives in
     /// [`NamedFile::param`](crate::turn::NamedFile::param).
     Field(String),
 }

@@ -1,4 +1,4 @@
-//! Content parts that stand for a file in the messages for the model.
+//! Content parts that replace a file in the messages for the model.
 
 use super::super::contents::{MISSING_FILE, note_part};
 use super::found::InputFile;

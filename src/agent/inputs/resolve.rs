@@ -102,8 +102,8 @@ impl InputFiles<'_> {
         }
     }
 
-    /// The content part that stands for an inline file in the messages for the model. `None` if the file cannot be decoded or
-    /// written to a draft.
+    /// The content part that replaces an inline file in the messages for the model. `None` if the file cannot be
+    /// decoded or written to a draft.
     async fn unstored_part(&self, found: &mut FoundFiles, inline: &InlineFile) -> Option<String> {
         let (mime_type, content) = decode(inline)?;
         let size = content.len() as u64;
@@ -183,7 +183,7 @@ fn left_by_code(history: &[Message]) -> EarlierCode {
     left
 }
 
-/// Of the files that tools made, oldest first: those that code made, the last of each name.
+/// Filters the files that tools made, oldest first: of files that code made, only the last of each name stays.
 fn last_of_code(produced: Vec<StoredFile>) -> Vec<StoredFile> {
     let mut names = HashSet::new();
     let of_code = produced

@@ -1,4 +1,4 @@
-//! Gauges of what goes on.
+//! Gauges of current activity.
 
 use prometheus_client::metrics::gauge::Gauge;
 

@@ -163,7 +163,7 @@ impl ModelOutcome {
         Self::Cancelled,
     ];
 
-    /// The outcome that an error status stands for.
+    /// The outcome for an error status.
     pub(crate) fn of_status(status: StatusCode) -> Self {
         if status == StatusCode::TOO_MANY_REQUESTS {
             Self::RateLimited

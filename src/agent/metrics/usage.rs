@@ -116,7 +116,7 @@ impl Metrics {
     }
 }
 
-/// The label value of a name, which is learnt while there is room.
+/// The label value of a name. A new name is added while there are fewer than `most`.
 fn learnt(names: &RwLock<Names>, name: &str, most: usize) -> Option<Arc<str>> {
     if let Some(known) = names.read().get(name) {
         return Some(Arc::clone(known));

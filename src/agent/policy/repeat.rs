@@ -1,8 +1,8 @@
 //! The guard against a model that makes the same call again and again while nothing changes.
 //!
-//! It looks at the last [`WINDOW`] answered calls of the turn. A call is held back if enough of them were the same call
-//! with one and the same result, and no other tool has made progress since. What is remembered of a call are hashes. Those
-//! of a turn that another version of the program goes on with may differ, and the guard then holds back less.
+//! It reads the last [`WINDOW`] answered calls of the turn. A call is held back if enough of them were the same call
+//! with one and the same result, and no other tool has made progress since. Calls are remembered as hashes. Another
+//! version of the program may compute other hashes for a turn that it resumes; the guard then holds back less.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -80,7 +80,7 @@ impl CallSignature {
 }
 
 impl ResultDigest {
-    /// As [`Self::of`], without blocking other requests if the text is long.
+    /// As [`Self::of`], but does not block the thread of the runtime if the text is long.
     pub(crate) fn of_whole(output: &ToolOutput) -> Self {
         let long = output.content.len() > LONG_BYTES;
         block_in_place_if(long, || Self::of(output))

@@ -29,10 +29,10 @@ pub enum FollowError {
     /// There is no such run in memory.
     #[error("there is no such run in memory")]
     NotFound,
-    /// The lines are no longer kept.
+    /// The lines were dropped.
     #[error("the lines are no longer kept")]
     Expired,
-    /// The run has not so many lines.
+    /// The run has fewer lines.
     #[error("the run has only {lines} lines")]
     PastEnd {
         /// Lines so far.
@@ -45,7 +45,7 @@ pub enum FollowError {
 pub enum Followed {
     /// Whole events.
     Lines(Bytes),
-    /// The reader fell behind what is kept.
+    /// The reader is too slow: lines that it has not read were dropped.
     Lost,
     /// The run is over and all was read.
     End,
@@ -127,8 +127,8 @@ impl Drop for Follow {
     }
 }
 
-/// Writes the events of a frame without the first `after` ones, with their numbers if they are to be numbered. `number` is
-/// that of the line before the frame; returns that of its last line.
+/// Writes the events of a frame without the first `after` ones, and numbers them if `numbered` is set. `number` is the
+/// number of the line before the frame; returns the number of its last line.
 fn number_lines(
     frame: &[u8],
     mut number: u64,

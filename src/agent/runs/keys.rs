@@ -1,4 +1,4 @@
-//! The idempotency keys of runs: what a key is, and those of runs that are not stored.
+//! The idempotency keys of runs: what a key is, and the keys of runs that are not stored.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -45,16 +45,16 @@ struct MemoryKey {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyState {
-    /// The run goes on, or is about to start.
+    /// The run is running or about to start.
     Running,
     /// The run was never started. Another one may take the key over.
     NeverStarted,
-    /// The run has ended. It is not run again, whether or not its answer is kept.
+    /// The run has ended. It is not run again, even if its answer was dropped.
     Ended,
 }
 
 impl MemoryKeys {
-    /// Claims a key for a run. The charge is that of the key, and goes with it.
+    /// Claims a key for a run. `charge` is held as long as the key.
     pub(super) fn claim(
         &mut self,
         owner: &Owner,

@@ -28,7 +28,7 @@ const LINE_ROOM: usize = 640;
 /// The beginning of a line that counts.
 const DATA: &[u8] = b"data: ";
 
-/// Where a run encodes its events; frames are slices of shared pages.
+/// The buffer in which a run encodes its events. Frames are slices of shared pages.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     buffer: BytesMut,
@@ -39,7 +39,7 @@ pub(super) struct Page {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     frames: VecDeque<Frame>,
-    /// Lines that are no longer kept.
+    /// Number of lines that were dropped.
     dropped: u64,
     /// Lines so far.
     lines: u64,
@@ -74,16 +74,16 @@ struct Frame {
 pub(super) enum Tail {
     /// Frames, and the number of the line before the first of them.
     Frames(Vec<Bytes>, u64),
-    /// Nothing more yet.
+    /// There are no further lines yet.
     Nothing,
-    /// The lines are no longer kept.
+    /// The lines were dropped.
     Gone,
     /// The run is over and everything was read.
     End,
 }
 
 impl Page {
-    /// Room for the next lines.
+    /// A buffer with space for the next lines.
     pub(super) fn buffer(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() < LINE_ROOM {
             let size = self.next.clamp(FIRST_PAGE, LARGEST_PAGE);
@@ -121,7 +121,7 @@ impl Log {
     /// Takes what is encoded into the log, and wakes the first reader.
     ///
     /// # Errors
-    /// When the budget of all logs has no room for it; then there must be some, or the log be shortened.
+    /// When the budget of all logs is used up. The caller then makes space or shortens the log.
     pub(super) fn append(&mut self, page: &mut Page) -> Result<(), Scarce> {
         if page.len() == 0 {
             return Ok(());
@@ -149,7 +149,7 @@ impl Log {
     /// Asks the budget for what the log has.
     ///
     /// # Errors
-    /// When the budget has no room for it.
+    /// When the budget is used up.
     pub(super) fn charge(&mut self) -> Result<(), Scarce> {
         self.charge.grow_to(self.bytes)
     }
@@ -192,7 +192,7 @@ impl Log {
         Poll::Pending
     }
 
-    /// Whether the first reader has room, or there is none.
+    /// Whether the buffer of the first reader has space, or there is no such reader.
     pub(super) fn poll_room(&mut self, context: &Context<'_>) -> Poll<()> {
         if !self.unread.attached || self.unread.bytes < READER_BUFFER {
             return Poll::Ready(());
@@ -242,7 +242,7 @@ impl Log {
         )
     }
 
-    /// Drops everything that is kept for later readers.
+    /// Drops all lines that later readers could read.
     pub(super) fn clear(&mut self) {
         while self.drop_oldest() {}
     }

@@ -1,7 +1,7 @@
 //! A run that the connection of its first reader polls while it reads.
 //!
-//! This saves a task and its wake-ups per run. A connection that can write nothing more polls no body, and one that is gone
-//! polls nothing at all. Both hand the run to a task of its own first, so the run goes on whoever reads.
+//! This saves a task and its wake-ups per run. A connection that cannot write stops polling the body, and a closed
+//! connection polls nothing. Both first hand the run to a task of its own, so the run does not depend on its readers.
 
 use std::fmt;
 use std::pin::Pin;

@@ -71,7 +71,7 @@ impl Runs {
         self.0.store.take_waiting_run(owner, id).await
     }
 
-    /// The answer of a run of this owner that has ended; none if it is gone.
+    /// The answer of an ended run of this owner; `None` if it was dropped.
     ///
     /// # Errors
     /// When the store fails.
@@ -170,8 +170,8 @@ impl Runs {
             .await
     }
 
-    /// Claims the key of a run that is not stored. Where there is no room for it, what memory has of the owner's ended runs
-    /// goes, and then its oldest keys.
+    /// Claims the key of a run that is not stored. If memory is scarce, first drops the owner's ended runs, then its
+    /// oldest keys.
     fn claim_in_memory(&self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> KeyClaim {
         let mut charge = self.0.logs.charge(owner);
         while let Err(scarce) = charge.grow_to(KEY_BYTES) {

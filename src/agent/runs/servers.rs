@@ -19,7 +19,8 @@ impl Runs {
         Some(servers.clone())
     }
 
-    /// Keeps the servers of a turn that is suspended; none of one that has ended. Where memory is scarce they are not kept.
+    /// Holds the servers of a suspended turn in memory, and drops them for a turn that has ended. If memory is scarce
+    /// they are not held.
     pub(super) fn keep_servers(&self, owner: &Owner, session: &SessionId, servers: Vec<DraftTool>) {
         let key = (owner.clone(), session.clone());
         self.0.servers.lock().remove(&key);

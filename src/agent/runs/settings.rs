@@ -1,8 +1,8 @@
-//! The settings of what is kept of runs.
+//! The settings of the event logs and answers of runs.
 
 use std::time::Duration;
 
-/// The settings of what is kept of runs.
+/// The settings of the event logs and answers of runs.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How long the answers of runs are kept.

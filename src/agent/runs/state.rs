@@ -28,7 +28,7 @@ pub(super) struct RunState {
     pub(super) owner: Owner,
     pub(super) control: TurnControl,
     created: i64,
-    /// The run goes on when nobody reads it.
+    /// The run continues without readers.
     finish: bool,
     /// The run has a record in the store from its start.
     pub(super) recorded: bool,
@@ -38,7 +38,7 @@ pub(super) struct RunState {
     ephemeral: bool,
     unfinished: Option<Bytes>,
     readers: AtomicUsize,
-    /// The answer leaves the memory once nobody reads it: the store has it, or there is no room for it.
+    /// The answer leaves memory once its last reader has left: the store has it, or memory is scarce.
     released: AtomicBool,
     /// Readers that wait for [`Self::changed`].
     waiting: AtomicUsize,
@@ -115,7 +115,7 @@ impl RunState {
         }
     }
 
-    /// The answer leaves the memory once nobody reads it.
+    /// Lets the answer leave memory once its last reader has left.
     pub(super) fn release(&self) {
         self.released.store(true, Ordering::Release);
         self.drop_released();
@@ -142,7 +142,7 @@ impl RunState {
     /// Takes the encoded lines.
     ///
     /// # Errors
-    /// When the budget of all logs has no room for them.
+    /// When the budget of all logs is used up.
     pub(super) fn append(&self, page: &mut Page) -> Result<(), Scarce> {
         let appended = self.progress.lock().log.append(page);
         self.notify();
@@ -167,7 +167,7 @@ impl RunState {
         self.notify();
     }
 
-    /// Where the run is now.
+    /// Records the session and the round that the run has reached.
     pub(super) fn reached(&self, session_id: Option<&SessionId>, round: u32) {
         let mut progress = self.progress.lock();
         if progress.session_id.as_ref() != session_id && session_id.is_some() {
@@ -185,7 +185,7 @@ impl RunState {
         self.progress.lock().forgotten = true;
     }
 
-    /// The answer, if it may be kept.
+    /// The answer, if it may be stored.
     pub(super) fn kept_answer(&self) -> Option<Arc<RunAnswer>> {
         let progress = self.progress.lock();
         progress.answer().filter(|_| !progress.forgotten)
@@ -218,7 +218,7 @@ impl RunState {
         self.changed.notify_waiters();
     }
 
-    /// Resolves with what `probe` finds, which looks again whenever something has changed.
+    /// Resolves with the first value that `probe` returns. `probe` is called again after each change.
     pub(super) async fn wait_for<T>(&self, mut probe: impl FnMut(&Progress) -> Option<T>) -> T {
         let _waiting = Waiting::new(&self.waiting);
         loop {
@@ -253,7 +253,7 @@ impl RunState {
         let progress = self.progress.lock();
         let state = match &progress.end {
             None => RunRecordState::Running,
-            // The store knows whether its turn has gone on.
+            // The store says whether the run was resumed.
             Some(_) if self.control.is_parked() => return None,
             Some(end) => RunRecordState::Ended {
                 bytes: end.answer.as_ref()?.body.length(),
@@ -288,10 +288,10 @@ impl RunState {
         shown || self.key.is_some()
     }
 
-    /// Charges what is kept of the answer in memory.
+    /// Charges the part of the answer that memory holds.
     ///
     /// # Errors
-    /// When the budget has no room for it.
+    /// When the budget is used up.
     pub(super) fn charge_answer(&self, mut charge: RetainedBytes) -> Result<(), Scarce> {
         let mut progress = self.progress.lock();
         let Some(end) = &mut progress.end else {
@@ -310,7 +310,7 @@ impl RunState {
         self.ephemeral && !self.is_running()
     }
 
-    /// Drops what is kept of a run that has ended: its lines, and its answer once nobody reads it.
+    /// Drops the lines of an ended run, and its answer once the last reader has left.
     pub(super) fn clear(&self) {
         self.progress.lock().log.clear();
         self.release();
@@ -319,7 +319,7 @@ impl RunState {
     /// Asks the budget of all logs for the lines.
     ///
     /// # Errors
-    /// When it has no room for them.
+    /// When the budget is used up.
     pub(super) fn charge_log(&self) -> Result<(), Scarce> {
         self.progress.lock().log.charge()
     }

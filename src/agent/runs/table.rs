@@ -15,9 +15,9 @@ use quota::{RetainedMemory, Scarce};
 #[derive(Debug, Default)]
 pub(super) struct Table {
     runs: HashMap<RunId, Arc<RunState>>,
-    /// Those of them that have ended and of which something is kept, oldest first.
+    /// The ended runs whose log or answer is in memory, oldest first.
     ended: VecDeque<Arc<RunState>>,
-    /// Those that have not ended, by owner.
+    /// The runs that have not ended, by owner.
     running: HashMap<Owner, HashMap<RunId, Arc<RunState>>>,
     /// Idempotency keys of runs that are not stored.
     pub(super) keys: MemoryKeys,
@@ -26,7 +26,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Adds a run, in the place of one that has ended and goes on; says whether it may be started.
+    /// Adds a run. A run that resumes replaces its ended entry. Returns whether the run may start.
     pub(super) fn insert(&mut self, run: Arc<RunState>) -> bool {
         if self.runs_now(&run.owner, &run.id) {
             return false;
@@ -110,8 +110,8 @@ impl Table {
         }
     }
 
-    /// Takes the oldest of the ended runs of which something is kept: one of the owner, or, if the bytes of all are
-    /// scarce, of the owner that has most.
+    /// Removes the oldest ended run whose log or answer is in memory: one of the owner, or, if the bytes of all are
+    /// scarce, one of the owner that has most.
     pub(super) fn take_oldest(
         &mut self,
         owner: &Owner,

@@ -23,8 +23,8 @@ use crate::turn::TurnRequest;
 use crate::{AgentError, RunError};
 use store::RunAnswer;
 
-/// Carries out the work of a run to its end, whoever reads. Futures that exist for a short time are boxed, so that a run that waits for its
-/// model is small.
+/// Carries out the work of a run to its end, independent of its readers. Futures that exist for a short time are boxed,
+/// so that a run that waits for its model is small.
 pub(super) async fn run(
     runs: Runs,
     state: Arc<RunState>,
@@ -76,7 +76,7 @@ pub(super) async fn run(
             encode(RunReport::Panicked { side_effects }, page.buffer())
         }
     };
-    // A reader that gets an error without a trace may send the request again at once.
+    // A reader may immediately repeat a request that failed without a trace.
     if answer
         .as_ref()
         .is_some_and(|answer| state.leaves_no_trace(answer))

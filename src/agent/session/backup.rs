@@ -42,11 +42,11 @@ pub struct FilesReport {
     pub missing: u64,
 }
 
-/// Copies a store into a new SQLite file, and with `files` the contents of its files into the directory in which a store in
-/// that file looks for them. Processes that serve from the store go on meanwhile.
+/// Copies a store into a new SQLite file. With `files`, also copies the contents of its files into the directory in
+/// which a store in that file looks for them. Other processes can serve from the store during the copy.
 ///
 /// # Errors
-/// As [`BackupError`] says. The file has its name only once everything is copied.
+/// See [`BackupError`]. The file gets its name only after everything is copied.
 pub fn back_up<'a>(
     source: &'a StoreUrl,
     files: Option<&'a BlobLocation>,
@@ -123,7 +123,7 @@ async fn copy_files(
     Ok(report)
 }
 
-/// Opens a storage, and lets other processes use it at once.
+/// Opens a storage that other processes can use immediately.
 async fn open(location: BlobLocation, store: &str) -> Result<BlobStorage, BackupError> {
     let path = PathBuf::from(location.to_string());
     let open = async {

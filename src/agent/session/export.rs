@@ -108,11 +108,11 @@ pub fn export(
 
 /// Parses a session: the output of [`export`], any object with a list of OpenAI messages, or an export of mistral.rs.
 ///
-/// `id`, `files`, `stats`, `running`, `last_run` and unknown keys are ignored. The leading system and developer messages become the
-/// instructions. A missing `created_at` or `updated_at` is set to the current time.
+/// `id`, `files`, `stats`, `running`, `last_run` and unknown keys are ignored. The leading system and developer
+/// messages become the instructions. A missing `created_at` or `updated_at` is set to the current time.
 ///
 /// # Errors
-/// With the field and the remedy.
+/// When the text is no valid export. The error names the field and the remedy.
 pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, RequestError> {
     let object = RawObject::parse(json).map_err(|error| {
         let problem = if error.is_data() {
@@ -244,7 +244,7 @@ fn read_message(
     }
 }
 
-/// Refuses a role that no model server knows: it would refuse every later turn of the session.
+/// Refuses a role that model servers do not support: it would make every later turn of the session fail.
 fn check_role(index: usize, role: &Role) -> Result<(), RequestError> {
     match role {
         Role::Other(word) if &**word != LEGACY_FUNCTION => {

@@ -47,7 +47,7 @@ struct Inner {
     store: Store,
     blobs: Arc<Blobs>,
     limits: FileLimits,
-    /// When leftovers are looked for next; never if nobody else uses the storage.
+    /// When leftovers are searched for next; `None` if no other process uses the storage.
     next_sweep: Mutex<Option<Instant>>,
 }
 
@@ -117,7 +117,7 @@ impl FileStore {
         content: &[u8],
     ) -> Result<StoredFile, FileError> {
         let mut draft = self.draft().await?;
-        // In parts, because the file copies what it is given.
+        // In parts, because the file copies each part that it gets.
         for part in content.chunks(PART_BYTES) {
             draft.write(part).await?;
         }

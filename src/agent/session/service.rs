@@ -52,7 +52,7 @@ impl Sessions {
     /// The session of a chat of a front end: that whose first message, instructions apart, is the first of these.
     pub(crate) fn of_chat(&self, owner: &Owner, chat: &ChatId, messages: &[Message]) -> SessionId {
         let first = messages.iter().find(|message| !message.is_instruction());
-        // As the messages of a replay are compared.
+        // The same key with which the messages of a replay are compared.
         let key = first.map(|first| format!("{} {}", first.role().as_str(), first.content_key()));
         self.chat_key.session(owner, chat, &key.unwrap_or_default())
     }

@@ -1,4 +1,5 @@
-//! Messages, arguments and results as spans have them, if the operator wants them: without secrets, and not too long.
+//! Messages, arguments and results as attributes of spans, if the operator enables them: without secrets, and
+//! shortened.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,7 @@ const MAX_CONTENT_BYTES: usize = 16 * 1024;
 /// Stands where a text was cut.
 const CUT: char = '…';
 
-/// The room that the texts of an attribute have left.
+/// The bytes that are left for the texts of an attribute.
 struct Room<'a> {
     bytes: usize,
     redactor: Option<&'a Redactor>,

@@ -1,5 +1,5 @@
-//! The spans that there are, with their names and attributes: those of the semantic conventions for HTTP servers and for
-//! generative AI, and some of ours, which begin with `loopwright.`.
+//! The kinds of spans, with their names and attributes. They follow the semantic conventions for HTTP servers and for
+//! generative AI; additional names begin with `loopwright.`.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ pub struct TracedTurn<'a> {
     pub provider: &'a str,
     /// The id of the run.
     pub run: &'a str,
-    /// The turn goes on by itself: its span begins a trace of its own, with a link to the first one.
+    /// The run resumes by itself: its span begins a new trace, with a link to the first one.
     pub goes_on: bool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct TracedCall<'a> {
     pub(crate) session: Option<&'a str>,
 }
 
-/// What is known of a model's answer, or of those of a turn together.
+/// The facts about one answer of a model, or about all answers of a turn together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TracedReply<'a> {
     /// The id that the model server gave it.

@@ -1,4 +1,4 @@
-//! Stands for the way to a collector in a program that is built without the feature `otlp`: there is none.
+//! Replaces the exporter in a program that is built without the feature `otlp`. No span is exported.
 
 use std::borrow::Cow;
 use std::convert::Infallible;

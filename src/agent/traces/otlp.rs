@@ -50,7 +50,7 @@ pub(super) struct Exporter {
 #[derive(Debug)]
 pub(super) struct OpenSpan(SdkSpan);
 
-/// What the queue and its sender know of each other.
+/// The state that the queue and its sender share.
 #[derive(Debug)]
 struct Delivery {
     /// Spans that wait.
@@ -62,7 +62,7 @@ struct Delivery {
     lost: LossCounter,
 }
 
-/// The queue of the SDK. It tells nobody what it cannot take, so that what it has is counted here.
+/// The queue of the SDK. It does not report the spans that it drops, so they are counted here.
 #[derive(Debug)]
 struct Queue {
     batches: BatchSpanProcessor,
@@ -161,7 +161,7 @@ impl OpenSpan {
 
     pub(super) fn put(&self, headers: &mut HeaderMap) {
         let context = self.0.span_context();
-        // None begins after the end of the exporter.
+        // No span begins after the exporter has ended.
         if !context.is_valid() {
             return;
         }

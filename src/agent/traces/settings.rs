@@ -7,7 +7,7 @@ use url::Url;
 
 pub(crate) use net::CaCertificates;
 
-/// Where spans go, and which.
+/// The collector of spans, and which spans it gets.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The URL that spans are posted to.
@@ -41,7 +41,7 @@ pub enum SpanEncoding {
 /// Which traces are recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Of traces that begin here, this share, from 0 to 1.
+    /// Share of the traces that begin here, from 0 to 1, that is exported.
     pub share: f64,
     /// For other traces the client's `traceparent` decides.
     pub heeds_parent: bool,

@@ -1,4 +1,4 @@
-//! The contents of files that are being written, and those of which it is not known whether their row was written.
+//! Blobs that are being written, and blobs for which it is not known whether their row was written.
 //!
 //! An unfinished file is removed when its [`PendingBlob`] is dropped, or else at a later start.
 
@@ -111,7 +111,7 @@ impl PendingBlob {
 
     /// Gives the complete file to the storage.
     pub(super) async fn place(&mut self, file: File) -> Result<(), FileError> {
-        // From now on, as the storage may finish what nobody waits for.
+        // From here in a task: the storage may complete a write whose caller has been dropped.
         let (blobs, blob) = (Arc::clone(&self.blobs), self.blob.clone());
         self.state = State::Placed;
         let placed = blobs.storage.place(&blob, file).await;
@@ -138,7 +138,7 @@ impl Drop for PendingBlob {
         self.blobs
             .unfinished_bytes
             .fetch_sub(self.bytes, Ordering::Relaxed);
-        // One that was placed in a directory is there no more, unless that has failed.
+        // A blob that was moved into a directory is not here any more, unless the move failed.
         if (self.state != State::Kept || self.blobs.storage.copies())
             && let Err(error) = std::fs::remove_file(self.path())
             && error.kind() != io::ErrorKind::NotFound

@@ -16,7 +16,7 @@ use protocol::ids::random_hex;
 use store::{Store, check_directory};
 
 impl FileStore {
-    /// Opens the storage for the files of an open store. The leftovers of a crash are removed at once if nobody else uses
+    /// Opens the storage for the files of an open store. Leftovers of a crash are removed here if no other process uses
     /// the storage, else by a later [`FileStore::sweep`].
     pub(in crate::session) async fn open(
         store: Store,
@@ -58,7 +58,7 @@ impl FileStore {
     }
 }
 
-/// Checks that files could be kept where the settings say. Nothing is made or written. Returns the place.
+/// Checks that files can be stored where the settings say. Creates and writes nothing. Returns the location.
 ///
 /// # Errors
 /// When the place cannot be used; the text names it.
@@ -81,7 +81,7 @@ pub async fn check_files(settings: &Settings) -> Result<String, FileError> {
     }
 }
 
-/// Where the files are, and whether that is temporary.
+/// Where the files are, and whether the location is temporary.
 fn location(settings: &Settings) -> Result<(BlobLocation, bool), FileError> {
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|source| FileError::Storage {

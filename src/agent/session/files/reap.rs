@@ -115,7 +115,7 @@ impl FileStore {
         Ok(removed)
     }
 
-    /// Removes those of the blobs that have no row.
+    /// Removes the blobs that have no row.
     async fn remove_orphans(&self, found: &[String]) -> Result<u64, FileError> {
         let orphans = self.store().blobs_without_row(found.to_vec()).await?;
         let (removed, failed) = self.blobs().storage.remove_all(orphans).await;

@@ -41,7 +41,7 @@ pub(super) struct CallGroup {
     first_pending: usize,
 }
 
-/// A result whose id, if any, is not that of an earlier call; `group` is the last group before it.
+/// A result whose id, if any, belongs to no earlier call; `group` is the last group before it.
 #[derive(Debug)]
 struct UnmatchedResult {
     message: usize,

@@ -1,5 +1,5 @@
-//! The HTTP client of the exporter: that of the rest of the program. The exporter runs on a thread without a runtime, so that
-//! each request is a task of the server's.
+//! The HTTP client of the exporter: the client that the rest of the program uses. The exporter runs on a thread without
+//! a runtime, so each request is a task on the runtime of the server.
 
 use std::error::Error;
 use std::iter::successors;
