@@ -12,8 +12,8 @@ const TAIL_SHARE: usize = 10;
 
 /// Cuts a text to at most `max_chars` characters (Unicode scalar values), the note about what was left out included.
 ///
-/// A text that fits is returned as it is, so a second cut with the same bound changes nothing. Where there is no room
-/// for the note, only the beginning is kept.
+/// A text that fits is returned unchanged, so a second cut with the same bound changes nothing. If the bound is too
+/// small for the note, only the beginning of the text stays.
 pub fn cap_result(text: &str, max_chars: usize) -> Cow<'_, str> {
     // No character is shorter than a byte, so most texts need no counting.
     if text.len() <= max_chars {

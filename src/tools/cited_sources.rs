@@ -15,7 +15,7 @@ const MAX_SOURCES: usize = 10_000;
 pub struct CitedSources(Arc<Mutex<Vec<CitedSource>>>);
 
 impl CitedSources {
-    /// The sources that earlier results found. Of two with the same number, the first is kept.
+    /// The sources that earlier results found. The first of two with the same number counts.
     pub fn of(known: impl IntoIterator<Item = CitedSource>) -> Self {
         let book = Self::default();
         let mut sources = book.0.lock();

@@ -19,8 +19,8 @@ const MOST_NAMES: usize = 256;
 /// The dispatch URL, and the patterns of the declared tools that it runs.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
-    /// `None`: those that chat completions declare, without `client_tool_names`, and none of dialects whose clients declare
-    /// tools of their own machine.
+    /// `None`: the functions that chat completions declare, except `client_tool_names`, and no functions of dialects
+    /// whose clients declare tools of their own machine.
     tools: Option<Globs>,
     /// In lower case.
     client_tool_names: Globs,
@@ -70,7 +70,7 @@ impl Dispatch {
         destination == Destination::Webhook
     }
 
-    /// Where the calls of a function go that a chat completion declares.
+    /// The destination of a function that a chat completion declares.
     fn destination(&self, name: &str) -> Destination {
         match &self.tools {
             Some(patterns) if !patterns.matches(name) => Destination::Unnamed,

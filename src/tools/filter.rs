@@ -40,7 +40,7 @@ impl ToolFilter {
         }
     }
 
-    /// What the model is told of a tool of which the rules deny every call.
+    /// The refusal for the model if the rules deny every call of a tool.
     pub(crate) fn denial(&self, tool: &dyn Tool) -> Option<Arc<str>> {
         let (name, policy) = (&tool.definition().name, tool.policy());
         let denied = self.permissions.denies_whatever(name, policy.classes())?;

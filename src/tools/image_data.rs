@@ -9,8 +9,7 @@ const CHECKED_BYTES: usize = 4096;
 
 /// The bytes of an image; clones share them.
 ///
-/// Base64 stays as the answer of the tool has it until [`Self::decode`], so that of many images only one is in memory
-/// twice.
+/// Base64 stays as the tool sent it until [`Self::decode`]. So only one of many images is in memory twice.
 #[derive(Debug, Clone)]
 pub struct ImageData(Form);
 
@@ -35,7 +34,7 @@ impl ImageData {
         Some(Self(Form::Base64(text)))
     }
 
-    /// The bytes as they are held: those of the image, or their base64.
+    /// The bytes as they are held: the image, or its base64.
     pub fn as_held(&self) -> &[u8] {
         match &self.0 {
             Form::Plain(bytes) | Form::Base64(bytes) => bytes,

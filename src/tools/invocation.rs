@@ -77,7 +77,8 @@ impl ToolInvocation {
 }
 
 impl CallContext {
-    /// What hooks are told of the turn. They are not waited for after the deadline. A call may have a `trace` of its own.
+    /// The facts about the turn that hooks get. Hooks have no time after the deadline. A call may have a `trace` of its
+    /// own.
     pub(super) fn hooked<'a>(
         &'a self,
         deadline: Option<Instant>,

@@ -1,7 +1,7 @@
 //! Server-side tools: the trait that a tool implements, and its calls.
 //!
-//! Knows nothing of the loop, of sessions as stored things or of HTTP answers. A failed call is reported
-//! to the model and is never an error of the request.
+//! This module has no code for the loop, for stored sessions or for HTTP answers. A failed call is reported to the
+//! model and is never an error of the request.
 
 pub mod batch;
 pub mod cap;
@@ -96,12 +96,13 @@ pub struct ToolPolicy {
     pub repeatable: bool,
     /// Where the tool comes from.
     pub source: ToolSource,
-    /// What progress of its calls looks like.
+    /// The form in which progress of its calls is reported.
     pub kind: ToolKind,
 }
 
 impl ToolPolicy {
-    /// The policy of a tool of which nothing else is known. Its classes are those that MCP gives a tool without annotations.
+    /// The policy of a tool without further settings. Its classes are the classes that MCP gives a tool without
+    /// annotations.
     pub fn new(source: ToolSource, timeout: Duration) -> Self {
         Self {
             timeout,
@@ -116,7 +117,7 @@ impl ToolPolicy {
         }
     }
 
-    /// What rules with a risk look at.
+    /// The classes that rules with a risk test.
     pub fn classes(&self) -> ToolClasses {
         ToolClasses {
             read_only: self.read_only,
@@ -159,7 +160,7 @@ pub enum ToolSource {
 pub struct RemoteToolName {
     /// The label of the server.
     pub server: String,
-    /// Where the server is, as a digest; empty for one of the settings.
+    /// The address of the server as a digest; empty for a server of the settings.
     #[serde(default)]
     pub place: String,
     /// The tool's name there.

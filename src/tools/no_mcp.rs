@@ -1,4 +1,4 @@
-//! Stands for MCP servers in a program that is built without the feature `mcp`: there is none.
+//! Replaces MCP servers in a program that is built without the feature `mcp`. No server is ever made.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -70,7 +70,7 @@ impl NoMcp {
 }
 
 impl NoMcpServer {
-    /// How many connections are kept.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         match self.0 {}
     }

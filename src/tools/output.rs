@@ -126,7 +126,7 @@ impl ToolImage {
 pub struct ToolFile {
     /// The plain file name.
     pub name: String,
-    /// The path under which the tool itself knows it.
+    /// The path that the tool itself uses for it.
     pub path: String,
     /// The media type.
     pub mime_type: String,

@@ -1,7 +1,7 @@
 //! Code execution as tools: `execute_python`, `reset_python`, `read_file` and `list_files`.
 //!
-//! Owns the texts for models: descriptions, results, and the messages for every way in which code can end. Does not
-//! know how code is isolated, nor stored files: inputs are paths, outputs are bytes.
+//! Owns the texts for models: descriptions, results, and the messages for every way in which code can end. Has no code
+//! for isolation or for stored files: inputs are paths, outputs are bytes.
 
 mod arguments;
 mod describe;
@@ -96,7 +96,7 @@ impl CodeExecution {
         self.by_default
     }
 
-    /// The tools for a request that wants these files produced.
+    /// The tools for a request that wants these files.
     pub(crate) fn tools_for(&self, wanted: &[WantedFile]) -> Vec<SharedTool> {
         let mut tools = self.tools.to_vec();
         if !wanted.is_empty()

@@ -46,7 +46,7 @@ impl CallRefusal {
         Self::new(ToolStatus::Denied, text)
     }
 
-    /// The refusal of a call that waits for a decision which nobody can make.
+    /// The refusal of a call that waits for a decision which is not possible.
     pub fn undecided() -> Self {
         let text = "This call was not run: it needs an approval, and nobody can give it here.";
         Self::new(ToolStatus::Denied, text)
@@ -69,7 +69,7 @@ impl CallRefusal {
         Self::new(ToolStatus::Denied, text)
     }
 
-    /// The refusal of a call about which nobody has decided in time.
+    /// The refusal of a call that was not decided in time.
     pub(crate) fn expired() -> Self {
         let text = "This call was not run: it needs an approval, and nobody decided in time.";
         Self::new(ToolStatus::Denied, text)
@@ -151,7 +151,7 @@ impl CallRefusal {
         Self::new(ToolStatus::Error, text)
     }
 
-    /// The refusal of a call whose tool has gone or changed while the call waited.
+    /// The refusal of a call whose tool was removed or changed while the call waited.
     pub fn changed(tool: &str) -> Self {
         let text = format!(
             "This call was not run: the tool '{tool}' has changed or is not available any more. Make the call again if it \

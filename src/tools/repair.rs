@@ -1,8 +1,8 @@
 //! Repairs the arguments that a model wrote.
 //!
-//! Valid arguments stay byte for byte what the model wrote. Others are repaired only where the result is unambiguous
-//! and fits the schema; otherwise the model gets an error text. Owns the order of the steps; knows nothing of tools or
-//! of calls.
+//! Valid arguments stay byte for byte what the model wrote. Other arguments are repaired only if the result is
+//! unambiguous and fits the schema; otherwise the model gets an error text. Owns the order of the steps; does not
+//! depend on tools or calls.
 
 mod fix;
 mod kind;

@@ -1,4 +1,4 @@
-//! The built-in tools that a request asks for, and its options for them. Independent of the dialect.
+//! The built-in tools that a request asks for, and its options for them. The same for all dialects.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum Capability {
 pub enum Availability {
     /// None.
     Off,
-    /// Those that ask for it.
+    /// The requests that ask for it.
     OnRequest,
     /// All.
     Always,
@@ -34,7 +34,7 @@ pub struct RequestedTools {
     pub declines_code: bool,
     /// Web search; `None` if the request does not ask for it.
     pub web: Option<WebOptions>,
-    /// Of the declared functions the dispatch URL gets only those that patterns of the settings name: clients of this dialect
+    /// The dispatch URL gets only the declared functions that patterns of the settings name: clients of this dialect
     /// declare tools of their own machine, such as a shell.
     pub only_named_functions: bool,
 }
@@ -92,7 +92,7 @@ pub const CODE_INTERPRETER: &str = "code_interpreter";
 const WEB_SEARCH_TYPES: [&str; 2] = ["web_search_preview", "web_search"];
 
 impl Capability {
-    /// The capability that a type of hosted tools stands for.
+    /// The capability that a hosted tool type asks for.
     pub fn of_type(kind: &str) -> Option<Self> {
         let dated = |rest: &str| {
             let mut bytes = rest.bytes();

@@ -1,7 +1,7 @@
 //! Compiled argument schemas, shared between requests.
 //!
 //! Requests bring the schemas, so the size, nesting, patterns and evaluation cost of a schema are limited here, and
-//! references to other documents are not followed. Knows nothing of tools or of repair.
+//! references to other documents are not followed. Does not depend on tools or repair.
 
 mod check;
 mod cost;

@@ -43,7 +43,7 @@ pub enum ToolSetError {
 /// The tools of one request; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSet {
-    /// In the order of `tools[]`.
+    /// The names, in the order of `tools[]`.
     names: Arc<[String]>,
     by_name: Arc<HashMap<String, Lookup>>,
     json: Option<Arc<str>>,
@@ -181,15 +181,15 @@ impl ToolSet {
         all.filter(|name| self.allows(name))
     }
 
-    /// The same tools, of which only these may be called, if any are given. All stay in [`Self::tools_json`], because what
-    /// the model is told of its choice is another matter.
+    /// The same tools, but only these may be called, if any are given. All stay in [`Self::tools_json`], which does not
+    /// depend on the choice.
     #[must_use]
     pub fn only(mut self, allowed: Option<HashSet<String>>) -> Self {
         self.allowed = allowed.map(Arc::new);
         self
     }
 
-    /// Whether tools are offered of which none may be called.
+    /// Whether tools are offered but none may be called.
     pub fn forbids_calls(&self) -> bool {
         self.allowed.is_some() && self.json.is_some() && self.names().next().is_none()
     }
@@ -245,7 +245,7 @@ impl<'a> ToolSetBuilder<'a> {
         }
     }
 
-    /// Has many tools of MCP servers found by searching, unless the request does without the search.
+    /// Replaces many tools of MCP servers by a search tool, unless the request does without the search.
     pub(super) fn searched(mut self, search: Option<&ToolSearch>) -> Self {
         let may_search = |search: &&ToolSearch| {
             let denied = |tool: &SharedTool| self.filter.denial(&**tool).is_some();

@@ -57,13 +57,13 @@ pub struct Settings {
 /// The webhook that runs declared tools.
 #[derive(Debug, Clone)]
 pub struct DispatchSettings {
-    /// Name patterns (globs) of the tools that go to it. `None`: those that chat completions declare, without
-    /// [`Self::client_tool_names`], and none of dialects whose clients declare tools of their own machine.
+    /// Name patterns (globs) of the tools that go to it. `None`: the functions that chat completions declare, except
+    /// [`Self::client_tool_names`], and no functions of dialects whose clients declare tools of their own machine.
     pub tools: Option<Vec<String>>,
     /// Name patterns (globs) of the functions that stay with clients of chat completions if `tools` is `None`. Case does not
     /// count.
     pub client_tool_names: Vec<String>,
-    /// Where and how.
+    /// The URL and how it is called.
     pub endpoint: EndpointSettings,
     /// A batch that holds one of its calls runs one after another.
     pub sequential: bool,
@@ -80,7 +80,7 @@ pub struct HttpToolSettings {
     pub description: String,
     /// The JSON Schema of its arguments, as JSON text.
     pub parameters_json: String,
-    /// Where and how.
+    /// The URL and how it is called.
     pub endpoint: EndpointSettings,
     /// A batch that holds one of its calls runs one after another.
     pub sequential: bool,

@@ -40,7 +40,7 @@ pub enum Source {
     Web(WebAccess),
     /// An MCP server, as it is now.
     Mcp(McpOffer),
-    /// The search that stands for the tools of MCP servers where there are many.
+    /// The search that replaces the tools of MCP servers if there are many.
     ToolSearch(ToolSearch),
     /// The MCP servers that requests declare.
     McpRequests(RequestedServers),
@@ -296,8 +296,8 @@ impl SourceList {
         self.names.contains(name)
     }
 
-    /// The tool of a name, also one that a request has to ask for. A declared function that the dispatch URL would run is one
-    /// without a schema.
+    /// The tool with this name, including tools that a request has to ask for. A declared function that the dispatch
+    /// URL would run has no schema here.
     pub fn tool_named(&self, name: &str) -> Option<SharedTool> {
         let mut tools = self.sources.iter().flat_map(Source::tools);
         let known = tools.find(|tool| tool.definition().name == name).cloned();
@@ -342,7 +342,7 @@ impl SourceList {
             .unwrap_or(Availability::Off)
     }
 
-    /// The tools of a request that declares these tools and asks for those capabilities.
+    /// The tools of a request: the tools that it declares and the capabilities that it asks for.
     ///
     /// Names are checked only if the server runs at least one of the tools; otherwise the upstream checks them.
     ///

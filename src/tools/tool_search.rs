@@ -1,4 +1,4 @@
-//! `tool_search`: stands for many tools of MCP servers, of which a model finds those that it needs.
+//! `tool_search`: replaces many tools of MCP servers; the model searches for the ones that it needs.
 //!
 //! A result names the found tools. From the next model call on they are offered after all others. The history is what
 //! remembers them: [`SearchableTools::restore`] reads its results of earlier turns.

@@ -1,7 +1,7 @@
 //! The web as tools: `web_search` and `read_page`.
 //!
-//! Owns what models are told: descriptions, and results in which every line that somebody else wrote is marked as a
-//! quotation. How pages are found, fetched and read is the business of [`web`].
+//! Owns the texts for models: descriptions, and results in which every line from a page is marked as a quotation. The
+//! module [`web`] finds, fetches and reads pages.
 
 mod arguments;
 mod describe;
@@ -104,7 +104,7 @@ impl WebAccess {
         &self.tools
     }
 
-    /// The tools of a request that wants this of them.
+    /// The tools of a request with these options.
     pub(crate) fn tools_for(&self, ask: &WebOptions) -> Vec<SharedTool> {
         match *ask == WebOptions::default() {
             true => self.tools.to_vec(),

@@ -180,7 +180,7 @@ impl Endpoint {
         }
     }
 
-    /// Says in the log which setting matters if the dispatch URL does not know a tool that the request declared.
+    /// Logs which setting matters if the dispatch URL does not have a tool that the request declared.
     fn note_unknown_tool(&self, error: &WebhookError, tool: &str) {
         let unknown = matches!(
             error,

@@ -93,7 +93,7 @@ pub(super) async fn finish(
         return CallEnd::Refused(CallRefusal::unwritten());
     }
     let (mut result, invocation) = run_call(call, &shared, progress).await;
-    // The tool is done: a hook that looks at its result holds up no other call.
+    // The tool has ended: a hook that checks its result delays no other call.
     drop(slot);
     let result_of = PassedResult {
         invocation: &invocation,

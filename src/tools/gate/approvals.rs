@@ -72,11 +72,11 @@ pub struct AskedCall {
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AskAnswer {
-    /// Nobody has decided.
+    /// There is no decision yet.
     Waiting,
     /// The call may run.
     Approved {
-        /// With these arguments, if the person has changed them.
+        /// The changed arguments, if the person has changed them.
         edited: Option<Map<String, Value>>,
         /// The later calls for which this holds too.
         grant: Option<Grant>,
@@ -86,16 +86,16 @@ pub enum AskAnswer {
         /// What the person says.
         message: Option<String>,
     },
-    /// Nobody has decided in time.
+    /// There was no decision in time.
     Expired,
-    /// The conversation went on without it.
+    /// The conversation continued without it.
     Left,
 }
 
 /// The later calls of a conversation for which a decision holds too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
-    /// Those of the same scope.
+    /// The calls with the same scope.
     Same,
     /// All of the tool.
     Tool,
@@ -142,7 +142,7 @@ impl Approvals {
         asked.map(|asked| &asked.answer)
     }
 
-    /// Whether it is decided what becomes of this call, or nobody is asked any more.
+    /// Whether a question about this call is closed: decided, expired or abandoned.
     pub fn is_decided(&self, call_id: &str) -> bool {
         let mut of_call = self.0.iter().filter(|asked| asked.call_id == call_id);
         of_call.any(|asked| asked.answer != AskAnswer::Waiting)
@@ -162,7 +162,7 @@ impl Approvals {
         })
     }
 
-    /// The same, where nobody is waited for any more: what nobody has decided is left.
+    /// Marks all undecided questions as abandoned.
     #[must_use]
     pub fn left(mut self) -> Self {
         for asked in &mut self.0 {
@@ -173,7 +173,7 @@ impl Approvals {
         self
     }
 
-    /// Whether a person was asked about this very call.
+    /// Whether a person was asked about this very call, with these arguments.
     pub(super) fn knows(&self, request: &GateRequest<'_>) -> bool {
         let mut of_call = self
             .0
@@ -183,7 +183,7 @@ impl Approvals {
         of_call.any(|asked| asked.wait.digest == digest())
     }
 
-    /// The verdict about a call of which the rules say that a person decides.
+    /// The verdict about a call for which the rules require a person's decision.
     pub(super) fn verdict(
         &self,
         request: &GateRequest<'_>,
@@ -258,8 +258,8 @@ impl AskedCall {
 }
 
 impl TurnPermissions {
-    /// What later calls must have in common with a call: everything that asks about it, and the values of the arguments that
-    /// it looks at. What looks at no argument asks about all of them.
+    /// What later calls must have in common with a call: each rule or hook that asks about it, and the values of the
+    /// arguments that the rule tests. For a rule or hook that tests no argument, these are all values.
     fn scope(&self, request: &GateRequest<'_>, hook_asks: bool, all: &str) -> String {
         let asking = self.rules.asking(&request.ruled(), &mut self.counts.lock());
         let part = |(entry, value): &(Option<&RuleEntry>, Option<&Value>)| {

@@ -48,7 +48,8 @@ impl Gate {
         denies.then(|| CallRefusal::denied(request.name, said.reason.as_deref()))
     }
 
-    /// Asks the approver about a call of which a person has not been asked. Whatever it does not decide is left to a person.
+    /// Asks the approver about a call, unless a person was asked about it. A person decides what the approver leaves
+    /// open.
     pub(super) async fn ask_approver(
         &self,
         request: &GateRequest<'_>,
@@ -96,7 +97,7 @@ impl Gate {
         Box::pin(self.hooks.before_tool(turn, call, fits)).await
     }
 
-    /// Has the hooks look at the result of a call that has ended, and adds what those before the call have said.
+    /// Passes the result of an ended call to the hooks, and adds the messages of the hooks before the call.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the request to the hook, and leaves the result as it was.

@@ -1,4 +1,4 @@
-//! The rules of a turn. They can be stored with it, and then hold also under the request that goes on with it.
+//! The rules of a turn. They can be stored with it, and then apply also under the request that resumes it.
 
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ impl TurnPermissions {
         self.rules.may_ask_about(tool)
     }
 
-    /// The same turn under the rules of the request that goes on with it: those of both requests hold. Counts know levels by
-    /// their position, so that what is new comes last.
+    /// The rules of a resumed turn: the rules of both requests apply. Counts identify levels by their position, so the
+    /// new levels come last.
     #[must_use]
     pub fn under(self, now: &Self) -> Self {
         let is_of_request = |level: &&Level| level.name == LevelName::Request;

@@ -1,4 +1,4 @@
-//! What a server may ask of loopwright as its client: whether it is there.
+//! The client's side of a connection: the requests of a server that loopwright answers.
 
 use std::future::ready;
 
@@ -8,8 +8,8 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext, Service};
 
-/// The client's side of a connection. It has no capability: sampling, roots, elicitation and whatever else a server asks
-/// for are methods that do not exist.
+/// The client's side of a connection. It has no capability: sampling, roots, elicitation and all other requests except
+/// pings are unknown methods.
 #[derive(Debug)]
 pub(super) struct ClientSide(pub(super) ClientConfig);
 

@@ -1,7 +1,7 @@
 //! The MCP servers of the settings.
 //!
-//! Each is kept running by a task of its own; what it offers is published as a [`Source`] whenever it changes. Starting waits
-//! for a server only so long, and a server that fails stops no other.
+//! A task of its own keeps each server running; what it offers is published as a [`Source`] whenever it changes. The
+//! start waits for a server for a bounded time, and a server that fails stops no other.
 
 use std::collections::HashSet;
 use std::sync::Arc;

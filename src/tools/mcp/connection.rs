@@ -44,7 +44,8 @@ pub(super) struct Connection {
     ended: CancellationToken,
     ending: Ending,
     news: Arc<ListNews>,
-    /// The request for such news, which versions without a handshake want. It lasts as long as the connection.
+    /// The subscription to changes of the list, which versions without a handshake need. It lasts as long as the
+    /// connection.
     listening: Mutex<Option<PendingRequest>>,
     /// The list of tools as it was read last, for [`Self::kept_list`].
     kept_list: tokio::sync::Mutex<Option<Arc<Listing>>>,
@@ -103,7 +104,7 @@ impl Connection {
         &self.news
     }
 
-    /// Asks to be told when the list of tools changes, where the version of the protocol wants to be asked.
+    /// Subscribes to changes of the list of tools, if the version of the protocol needs a subscription.
     pub(super) async fn listen(&self) {
         let wants_to_be_asked = self.peer.peer_info().is_some_and(|info| {
             let tools = info.capabilities.tools.as_ref();
@@ -246,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// Asks the server whether it is there.
+    /// Asks the server whether it responds.
     ///
     /// # Errors
     /// When it does not answer.
@@ -254,7 +255,7 @@ impl Connection {
         let request = ClientRequest::PingRequest(PingRequest::default());
         let answer = self.request(request, PeerRequestOptions::no_options());
         match answer.await {
-            // Some servers do not know it, but answer.
+            // Some servers do not support pings, but answer.
             Ok(_) | Err(RequestFailure::Answered(_)) => Ok(()),
             // They may say so in a way of their own. The session may be lost as well.
             Err(RequestFailure::Status { .. } | RequestFailure::Unusable(_)) => {
@@ -308,7 +309,7 @@ fn trace(invocation: &ToolInvocation) -> Option<RequestMetaObject> {
     Some(meta)
 }
 
-/// A request that is not answered yet. When this is dropped, the server is told that nobody waits any more.
+/// A request that is not answered yet. Dropping it cancels the request at the server.
 #[derive(Debug)]
 struct PendingRequest {
     handle: Option<RequestHandle<RoleClient>>,

@@ -32,7 +32,7 @@ use crate::settings::mcp::{HttpKind, McpEndpoint, McpServerSettings, McpTranspor
 pub(super) struct Connector {
     pub(super) name: Arc<str>,
     pub(super) settings: McpServerSettings,
-    /// How long the server may take before it counts as down. It goes on starting.
+    /// How long the server may take before it counts as down. Its start continues after that.
     pub(super) start_timeout: Duration,
     /// How long it may take to start and to list its tools.
     pub(super) handshake_timeout: Duration,
@@ -61,7 +61,7 @@ impl Connector {
     /// Connects and completes the handshake.
     ///
     /// # Errors
-    /// When the server cannot be reached, ends, or does not speak the protocol. The time is not bounded here.
+    /// When the server cannot be reached, ends, or does not support the protocol. The time is not bounded here.
     pub(super) async fn connect(
         &self,
         user: ProcessUser<'_>,
@@ -73,7 +73,7 @@ impl Connector {
         let newest = ProtocolVersion::LATEST_WITH_INITIALIZE;
         match self.open(user, initialize(newest)).await {
             Err(RequestFailure::Version { known, .. }) => self.open(user, initialize(known)).await,
-            // It may know only versions without this handshake.
+            // The server may support only versions without this handshake.
             Err(refused @ RequestFailure::Answered(_)) => {
                 let discover = Lifecycle {
                     mode: ClientLifecycleMode::Discover {

@@ -28,12 +28,12 @@ pub(super) enum RequestFailure {
     /// The server's answer cannot be used.
     #[error("the MCP server's answer cannot be used: {0}")]
     Unusable(String),
-    /// The server does not speak the version that was offered, and names one that is known here.
+    /// The server does not support the version that was offered, and names one that loopwright supports.
     #[error("the MCP server answered with an error: {text}")]
     Version {
         /// Its words.
         text: String,
-        /// The newest version that both know.
+        /// The newest version that both support.
         known: ProtocolVersion,
     },
     /// The server answered with another HTTP status than the protocol has.
@@ -65,7 +65,7 @@ impl RequestFailure {
         }
     }
 
-    /// Whether the server may have refused a request because it does not know the session any more. It has done nothing then.
+    /// Whether the server may have refused a request because it has lost the session. It has done nothing then.
     pub(super) fn may_have_lost_session(&self) -> bool {
         matches!(self.status(), Some(400 | 401 | 404))
     }
@@ -191,7 +191,7 @@ fn http(error: HttpError) -> RequestFailure {
                 None => unusable("it is no answer of the protocol"),
             }
         }
-        // Of the access token, before anything was sent to the server.
+        // An error of the access token, before anything was sent to the server.
         HttpError::Io(error) => match error.downcast::<RequestFailure>() {
             Ok(failure) => failure,
             Err(_) => RequestFailure::Ended("it was closed".to_owned()),

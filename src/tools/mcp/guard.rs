@@ -1,9 +1,10 @@
 //! The guard of an MCP server's process: this binary, run again under a hidden name.
 //!
 //! The guard starts the server in a process group of its own, and ends with it. Standard input and output belong to the
-//! server. Standard error is a pipe whose only reader is the process that started the guard: when that reader is gone,
-//! however that process ended, the guard ends the server. As the reaper of everything that the server has started, it
-//! ends that too, so that nothing is left behind. Should the guard itself be killed, the kernel kills the server.
+//! server. Standard error is a pipe whose only reader is the process that started the guard. When that process has
+//! ended for any reason, the guard ends the server. The guard is also the reaper of everything that the server has
+//! started, and ends that too, so that no process is left behind. If the guard itself is killed, the kernel kills the
+//! server.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -83,7 +84,7 @@ async fn guard(command: &[OsString]) -> io::Result<ExitCode> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Resolves when nobody reads standard error any more.
+/// Resolves when standard error has no reader any more.
 async fn reader_gone() {
     let (gone, is_gone) = tokio::sync::oneshot::channel();
     // A thread of its own: the descriptor is the server's too, and must stay blocking.
@@ -91,7 +92,7 @@ async fn reader_gone() {
         let stderr = io::stderr();
         let mut watched = [PollFd::new(&stderr, PollFlags::empty())];
         while let Ok(_) | Err(Errno::INTR) = poll(&mut watched, None) {
-            // Nothing but the end of the reader, or of the descriptor, is reported.
+            // Only the end of the reader, or of the descriptor, is reported.
             if watched.iter().any(|seen| !seen.revents().is_empty()) {
                 break;
             }
@@ -118,7 +119,7 @@ async fn end(child: &mut Child) -> Option<std::process::ExitStatus> {
     child.wait().await.ok()
 }
 
-/// Kills what the server has started, whose parent is the guard once its own parents are gone.
+/// Kills the processes that the server has started. Their parent is the guard once their own parents have ended.
 async fn kill_descendants() {
     loop {
         let children = children();

@@ -42,18 +42,18 @@ pub(super) struct InstanceLimits {
     pub(super) max: usize,
     /// Most connections of one owner.
     pub(super) max_per_owner: usize,
-    /// How long a connection is kept without use.
+    /// How long an unused connection stays open.
     pub(super) idle_ttl: Duration,
 }
 
-/// Whose connection to which server.
+/// The owner and the server of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct InstanceKey {
     pub(super) owner: Owner,
     pub(super) server: ServerKey,
 }
 
-/// A server among those whose connections are kept together.
+/// A server among the servers that share a pool of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum ServerKey {
     /// The only one.
@@ -210,7 +210,7 @@ impl Instances {
         })
     }
 
-    /// How many connections are kept.
+    /// The number of open connections.
     pub(super) fn count(&self) -> usize {
         self.slots.lock().len()
     }

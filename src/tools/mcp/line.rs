@@ -21,7 +21,7 @@ pub(super) struct LineReader<R> {
     line: Vec<u8>,
     max_bytes: usize,
     pace: Pace,
-    /// Looks for the id of a line that is too long, of which only this is kept.
+    /// Searches a line that is too long for its id. The rest of that line is not stored.
     scan: Option<IdScan>,
     taken: bool,
 }
@@ -112,7 +112,7 @@ pub(super) fn id_in(line: &[u8]) -> Option<String> {
     scan.id()
 }
 
-/// Finds the member `id` of an object that is not kept.
+/// Finds the member `id` of an object that is not stored.
 #[derive(Debug, Default)]
 struct IdScan {
     depth: usize,

@@ -99,7 +99,8 @@ impl<'a> ToolCollector<'a> {
         }
     }
 
-    /// Adds a tool of which members may be malformed. These are left out, unless it is the name or the schema.
+    /// Adds a tool that may have malformed members. Such a member is left out; a malformed name or schema makes the
+    /// tool malformed.
     pub(super) fn add_json(&mut self, entry: &Value) {
         let read =
             RemoteTool::deserialize(entry).or_else(|_| RemoteTool::deserialize(plain(entry)));
@@ -175,7 +176,7 @@ pub(super) fn is_allowed(tool: &RemoteTool, settings: &McpServerSettings) -> boo
         && by_hint.is_none_or(|wanted| is_read_only(tool) == wanted)
 }
 
-/// The start of a server's instructions that is kept.
+/// The start of a server's instructions, up to the bound.
 pub(super) fn instructions(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_INSTRUCTIONS_BYTES);
     text.get(..end).unwrap_or_default().trim().to_owned()

@@ -1,4 +1,4 @@
-//! News of a server that its list of tools has changed, and how far the list was read since.
+//! Change notifications of a server's list of tools, and up to which of them the list was read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 /// on with the list that there is.
 const LIST_WAIT: Duration = Duration::from_secs(3);
 
-/// The news of a connection.
+/// The change notifications of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ListNews {
-    /// How many there were.
+    /// The number of notifications.
     count: AtomicU64,
     unread: Notify,
     /// The count at which the list was last read.
@@ -27,22 +27,22 @@ impl ListNews {
         self.unread.notify_one();
     }
 
-    /// How many news there were.
+    /// The number of notifications so far.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Resolves when there are news since the last call.
+    /// Resolves when there was a notification since the last call.
     pub(super) async fn announced(&self) {
         self.unread.notified().await;
     }
 
-    /// The list was read, and is offered, as it was after so many news.
+    /// Records that the offered list reflects this number of notifications.
     pub(super) fn set_read(&self, count: u64) {
         self.read.send_replace(count);
     }
 
-    /// Waits until the list is offered as it is after so many news, but not for long.
+    /// Waits, within a bound, until the offered list reflects the given number of change notifications.
     pub(super) async fn offered(&self, count: u64) {
         let mut read = self.read.subscribe();
         let _late = timeout(LIST_WAIT, read.wait_for(|read| *read >= count)).await;

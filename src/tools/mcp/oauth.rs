@@ -1,4 +1,4 @@
-//! Access tokens of MCP servers that want OAuth client credentials.
+//! Access tokens of MCP servers that require OAuth client credentials.
 
 mod client;
 
@@ -184,7 +184,7 @@ impl Tokens {
             Some(url) => {
                 let mut metadata = AuthorizationMetadata::default();
                 metadata.token_endpoint = url.to_string();
-                // The SDK wants one; it is not used for client credentials.
+                // The SDK requires an endpoint; it is not used for client credentials.
                 metadata.authorization_endpoint = url.to_string();
                 metadata
             }

@@ -1,4 +1,4 @@
-//! How fast a connection is read, so that a server that floods it takes only a small part of a processor.
+//! Limits how fast a connection is read, so that a server that floods it takes only a small part of a processor.
 //!
 //! A connection has an allowance, which grows with the time and with each request, and from which all that is read is
 //! taken. Without an allowance reading waits, and the server with it; nothing is lost.
@@ -48,7 +48,7 @@ struct Allowance {
 }
 
 impl Pace {
-    /// Of a connection to a server whose messages have at most so many bytes.
+    /// The pace of a connection to a server whose messages have at most this number of bytes.
     pub(super) fn new(server: &Arc<str>, max_message_bytes: usize) -> Self {
         Self::with(server.clone(), time(max_message_bytes))
     }
@@ -118,7 +118,7 @@ impl Pace {
     }
 }
 
-/// The time in which an allowance grows by so many bytes.
+/// The time in which an allowance grows by this number of bytes.
 fn time(bytes: usize) -> Duration {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     Duration::from_micros(bytes.saturating_mul(1000) / BYTES_PER_MILLISECOND)

@@ -144,7 +144,7 @@ async fn answered(
             let body = whole(response, limits.max_json_response_size).await?;
             match (message::read(&body), awaited) {
                 (Ok(message), _) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                // Nobody waits for it.
+                // No request waits for it.
                 (Err(_), None) => Ok(StreamableHttpPostResponse::Accepted),
                 (Err(problem), Some(id)) => {
                     let error = message::error(problem, id);

@@ -41,13 +41,13 @@ pub(super) struct GuardedProcess {
     stderr: Option<DropGuard>,
 }
 
-/// Whom a process serves.
+/// The owner that a process serves.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ProcessUser<'a> {
     Owner(&'a Owner),
     /// All owners.
     All,
-    /// Nobody: it only lists its tools.
+    /// No owner: it only lists its tools.
     Nobody,
 }
 
@@ -151,7 +151,7 @@ impl GuardedProcess {
     }
 }
 
-/// Logs lines of standard error, as many as an operator can read.
+/// Logs lines of standard error, at a rate that an operator can read.
 async fn log(pace: Pace, stderr: ChildStderr) {
     let server = &**pace.server();
     let mut lines = BufReader::new(stderr);

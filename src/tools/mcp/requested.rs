@@ -1,7 +1,7 @@
 //! MCP servers that requests declare: on hosts that the operator permits, over connections of one owner alone.
 //!
-//! A connection is kept for the next request of the same owner with the same URL and headers, and closed when it is idle.
-//! What a request gives as credentials is kept in memory only, and is in no text.
+//! A connection stays open for the next request of the same owner with the same URL and headers, and is closed when it
+//! is idle. Credentials of a request are held in memory only, and are in no text.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl RequestedServers {
         self.0.instances.sweep().await;
     }
 
-    /// How many connections are kept.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.0.instances.count()
     }
@@ -192,7 +192,7 @@ impl RequestedServers {
             allowed_tools: allowed.map(Globs::of_names),
             allowed_read_only: request.allowed_read_only,
             sequential: false,
-            // What a server that only the caller knows says of its tools switches nothing off.
+            // Annotations of a server that only the caller trusts switch no check off.
             read_only: none.clone(),
             idempotent: none,
             repeatable: Globs::default(),
@@ -255,7 +255,7 @@ impl ConnectedServer {
 }
 
 impl RequestedServer {
-    /// Where the server is, as a digest: its URL may hold a secret.
+    /// The address of the server as a digest: its URL may hold a secret.
     pub(super) fn place(&self) -> String {
         match &self.settings().transport {
             McpTransport::Http(endpoint) => hex(&Sha256::digest(endpoint.url.as_str())),
@@ -278,7 +278,7 @@ impl RequestedServer {
         pool.instances.lease(&self.key, &self.connector, user).await
     }
 
-    /// The tools that the server has. A kept connection that has ended meanwhile is replaced.
+    /// The tools that the server has. An open connection that has ended meanwhile is replaced.
     async fn listing(&self) -> Result<Arc<Listing>, RequestFailure> {
         match self.listing_once().await {
             Err(RequestFailure::Ended(_)) => self.listing_once().await,

@@ -11,7 +11,7 @@ use crate::{OutputStatus, ToolFile, ToolOutput};
 /// The media type of content that has none.
 const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";
 
-/// A result of which members may be malformed, read member by member; `None` if it is none.
+/// A result that may have malformed members, read member by member; `None` if the value is no result.
 pub(super) fn read(value: &Value) -> Option<CallToolResult> {
     let members = value.as_object()?;
     let known = ["content", "structuredContent", "isError"];

@@ -25,7 +25,7 @@ const HIDDEN: &str = "[hidden]";
 /// What is hidden in the messages of a server.
 #[derive(Default)]
 pub(super) struct Secrets {
-    /// As they stand in JSON.
+    /// The secrets, escaped as in JSON.
     texts: BTreeSet<String>,
     tokens: Option<Arc<Tokens>>,
     /// Finds the texts and the token with which it was made.
@@ -121,7 +121,7 @@ fn without(search: &AhoCorasick, text: &str) -> String {
     hidden
 }
 
-/// Adds the value of a header, and the parts of it that look like secrets: those of cookies, for example.
+/// Adds the value of a header, and the parts of it that look like secrets, such as the values of cookies.
 fn add_value(texts: &mut BTreeSet<String>, value: &str) {
     add(texts, value);
     for part in value.split([' ', ';', ',']) {

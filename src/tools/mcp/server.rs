@@ -190,8 +190,8 @@ impl McpServer {
             .unwrap_or_else(|_| failed())
     }
 
-    /// Stays until the connection has ended, or cannot be used any more. Returns the reason if the connection does not
-    /// know it.
+    /// Serves a connection until it has ended, or cannot be used any more. Returns the reason if the connection itself
+    /// does not have it.
     async fn stay(
         &self,
         connection: &Connection,
@@ -254,7 +254,7 @@ impl McpServer {
                 let result = connection.call(tool, invocation).await;
                 let after = connection.news().count();
                 if after > before && result.is_ok() {
-                    // The model may want what the call has brought.
+                    // The model may need the tools that the call has added.
                     connection.news().offered(after).await;
                 }
                 if let Err(failure) = &result

@@ -20,7 +20,7 @@ use protocol::openai::tool::ToolDefinition;
 /// The server of a tool.
 #[derive(Debug, Clone)]
 pub(super) enum ToolServer {
-    /// Of the settings.
+    /// A server of the settings.
     Configured(Arc<McpServer>),
     Requested(Arc<RequestedServer>),
 }

@@ -158,7 +158,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
                         self.news.announce();
                     }
                     ServerNotification::CancelledNotification(_) => return Some(message),
-                    // The log of the server, and news of what is not used here.
+                    // Log messages of the server, and notifications that are not used here.
                     _ => {}
                 },
                 JsonRpcMessage::Request(request) => {

@@ -6,7 +6,7 @@ use protocol::openai::message::NO_OUTPUT;
 /// What earlier calls have left in the interpreter and its working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EarlierCode {
-    /// Nothing: no code has run.
+    /// No code has run.
     #[default]
     None,
     /// Files at most: the variables were cleared after the last code.

@@ -181,7 +181,7 @@ const LABELS: [&str; 9] = [
     "notices",
 ];
 
-/// Whether a text begins as those of [`text`] that are not blank.
+/// Whether a text begins with a label of [`text`].
 pub(super) fn begins_with_label(text: &str) -> bool {
     let label = text.split_once(":\n").map(|(label, _)| label);
     label.is_some_and(|label| LABELS.contains(&label))

@@ -182,7 +182,7 @@ fn fix_types(object: &mut RepairedObject, schema: &ArgumentChecker<'_>) -> bool 
     changed
 }
 
-/// Collects the wanted types by pointer, including those of alternatives.
+/// Collects the wanted types by pointer, including the types of alternatives.
 fn collect_wanted(error: &ValidationError<'_>, wanted: &mut BTreeMap<String, JsonTypeSet>) {
     match error.kind() {
         ValidationErrorKind::Type { kind } => {

@@ -1,4 +1,4 @@
-//! The kinds of repairs: their names on the wire and in metrics, and what the model is told of them.
+//! The kinds of repairs: their names on the wire and in metrics, and their texts for the model.
 
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,7 @@ impl Repair {
         }
     }
 
-    /// What the model is told. Nothing of an empty text: many servers write it where a model gave no arguments.
+    /// The text for the model. `None` for an empty text: many servers write it if a model gave no arguments.
     fn lesson(self) -> Option<&'static str> {
         Some(match self {
             Self::EmptyToObject => return None,

@@ -136,8 +136,8 @@ fn unfenced(text: &str) -> Option<&str> {
     Some(ended.unwrap_or(inside).trim_start())
 }
 
-/// The text with closing brackets for those that are open at its end. `None` if it ends where a value may go on or is
-/// missing: nobody knows what was to come.
+/// The text with closing brackets for the brackets that are open at its end. `None` if the end may be in the middle of
+/// a value or before one: the missing part is unknown.
 fn closed(text: &str) -> Option<String> {
     let mut open = Vec::new();
     let (mut in_string, mut escaped) = (false, false);

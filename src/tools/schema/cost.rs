@@ -39,12 +39,12 @@ pub(super) struct CheckCost {
     pub(super) validity: u64,
     /// Memory of all errors.
     pub(super) all_errors: u64,
-    /// Memory of the first error with those of its alternatives.
+    /// Memory of the first error with the errors of its alternatives.
     pub(super) first_error: u64,
 }
 
 impl CheckCost {
-    /// Work to report errors that take so many bytes.
+    /// Work to report errors of this size.
     pub(super) fn report(&self, error_bytes: u64) -> u64 {
         self.validity
             .saturating_add(error_bytes / ERROR_BYTES_PER_UNIT)
@@ -86,7 +86,7 @@ impl Walk<'_> {
         Some(())
     }
 
-    /// The cost of one schema for one value, whose pointer has so many bytes.
+    /// The cost of one schema for one value; `pointer` is the length of its JSON pointer in bytes.
     fn visit(&mut self, schema: &Value, value: &Value, pointer: u64) -> Option<CheckCost> {
         self.spend(VISIT_STEPS)?;
         let error = ERROR_BYTES + pointer;
@@ -136,7 +136,7 @@ impl Walk<'_> {
         Some(cost)
     }
 
-    /// The work of a keyword, without that of the schemas in it.
+    /// The work of a keyword, without the work of the schemas in it.
     fn units(&mut self, keyword: &str, argument: &Value, value: &Value) -> Option<u64> {
         Some(match (keyword, argument, value) {
             ("enum" | "const" | "required" | "dependentRequired" | "dependencies", _, _) => {
@@ -238,7 +238,7 @@ fn parts<'a>(
     }
 }
 
-/// Memory of the errors that a keyword itself has about a value, if one takes so many bytes.
+/// Memory of the errors that a keyword itself has about a value; `error` is the size of one.
 fn own_error(keyword: &str, argument: &Value, value: &Value, error: u64) -> u64 {
     match (keyword, argument, value) {
         ("required", Value::Array(names), Value::Object(entries)) => names

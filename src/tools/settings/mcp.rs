@@ -44,7 +44,7 @@ pub struct McpRequestSettings {
     pub max_connections: usize,
     /// Most connections of one owner.
     pub max_connections_per_owner: usize,
-    /// How long a connection is kept without a request.
+    /// How long a connection without a request stays open.
     pub idle_ttl: Duration,
     /// Largest message of a server, in bytes.
     pub max_answer_bytes: usize,
@@ -84,7 +84,7 @@ pub struct McpServerSettings {
     pub scope: McpScope,
     /// Most connections of owners at the same time.
     pub max_instances: usize,
-    /// How long an owner's connection is kept without a call.
+    /// How long an owner's connection without a call stays open.
     pub idle_ttl: Duration,
     /// The names of the API keys that may use the server; all by default.
     pub keys: Option<Globs>,
@@ -137,9 +137,9 @@ pub struct McpEndpoint {
 /// The transport of a server with a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpKind {
-    /// Streamable HTTP, or what the protocol of 2024-11-05 had if the server has nothing newer.
+    /// Streamable HTTP, or the older transport of 2024-11-05 if the server supports nothing newer.
     Any,
-    /// That of 2024-11-05 alone.
+    /// Only the transport of 2024-11-05.
     Sse,
 }
 

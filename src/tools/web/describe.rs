@@ -1,4 +1,4 @@
-//! What models are told about the tools before they call them.
+//! The descriptions of the tools for models.
 
 use super::{READ_PAGE, WEB_SEARCH};
 use crate::requested::WebOptions;

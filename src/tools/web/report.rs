@@ -1,4 +1,4 @@
-//! What models and clients are told of what was found.
+//! The texts for models and clients about what was found.
 //!
 //! Text of the web is quoted: every line of it begins with `> `, so that nothing in it can pass itself off as another
 //! source, as a note of this server's or as the end of the result.

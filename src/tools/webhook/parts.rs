@@ -179,7 +179,7 @@ fn parse_list<'a, T: Deserialize<'a>>(
         })
 }
 
-/// Whether the `type` of a list entry is that of a content part.
+/// Whether the `type` of a list entry is a content part's.
 fn is_content_part(item: &RawValue) -> bool {
     let kind = RawObject::parse(item.get())
         .ok()
