@@ -13,7 +13,7 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 /// How often turns are looked for that wait for a client which does not come back.
 const WAITING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Forgets the unstored turns that nobody came back for, and with them their interpreters; and the logs of ended runs.
+/// Drops expired unstored turns with their interpreters, and logs of ended runs.
 /// Counts the approvals that wait.
 pub(super) async fn expire_waiting(sessions: Sessions, runs: Runs, metrics: Metrics) {
     let mut interval = tokio::time::interval(WAITING_INTERVAL);

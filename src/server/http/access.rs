@@ -79,7 +79,7 @@ impl CurrentAccess {
 }
 
 impl AppState {
-    /// Takes other API keys for all requests that come from now on. Running requests go on, those of removed keys too.
+    /// Replaces the API keys for all later requests. Running requests continue, also the requests of removed keys.
     ///
     /// # Errors
     /// When this would begin or end the time in which keys are needed: other settings depend on that. Nothing is changed.

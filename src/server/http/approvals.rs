@@ -90,7 +90,7 @@ impl ListedApproval {
     }
 }
 
-/// Whose approvals a caller may see and decide; `None` for those of all keys.
+/// The owner whose approvals a caller may see and decide; `None` for the approvals of all keys.
 fn seen_by(state: &AppState, owner: &Owner) -> Option<Owner> {
     let is_operator = state.access.get().authenticator.is_named_operator(owner);
     (!is_operator).then(|| owner.clone())
@@ -157,7 +157,7 @@ fn describe_list(operation: Operation<'_>) -> Operation<'_> {
         .fails(&[codes::ANSWERS_OVERLOADED, codes::SESSION_STORE_UNAVAILABLE])
 }
 
-/// As many calls as there is room for, the oldest first. Each owner's oldest come before the next ones of any.
+/// Fills the list in turns: the oldest call of each owner, then the second of each.
 fn shared_out(mut all: Vec<(Approval, bool)>) -> Vec<(Approval, bool)> {
     all.sort_by(|(one, _), (other, _)| one.question.id.cmp(&other.question.id));
     let mut counts: HashMap<Owner, usize> = HashMap::new();

@@ -45,7 +45,7 @@ pub(super) struct BodyBudgets {
 #[derive(Debug)]
 pub(super) struct HeldBody {
     bytes: Bytes,
-    /// The body as it came, if it was encoded and is kept for forwarding.
+    /// The body as it was received, if it was encoded and is needed for forwarding.
     encoded: Option<Bytes>,
     /// Bytes of what the body refers to.
     referred: usize,
@@ -55,9 +55,9 @@ pub(super) struct HeldBody {
 /// A body to forward, as it came and as it is read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ForwardableBody {
-    /// Without its encoding.
+    /// The body without its encoding.
     pub(super) bytes: Bytes,
-    /// As it came, if it was encoded.
+    /// The body as it was received, if it was encoded.
     pub(super) encoded: Option<Bytes>,
 }
 
@@ -302,7 +302,7 @@ impl<'a> ArrivedData<'a> {
     async fn push(&mut self, data: &[u8]) -> Result<(), ApiError> {
         let length = self.whole.len() + data.len();
         if length > self.counted {
-            // In the same steps as the buffer, which doubles when it is full.
+            // In the same steps as the buffer, whose size doubles when it is full.
             self.counted = self.counted.saturating_mul(2).max(length);
             let needed = weight(self.counted, 1);
             if !self.memory.grow_to(needed, MEMORY_WAIT).await {
@@ -324,7 +324,7 @@ impl ArrivalLimits {
         }
     }
 
-    /// When the wait for the next data ends, with so many bytes received.
+    /// When the wait for the next data ends, after this number of received bytes.
     fn next_due(&self, received: usize) -> Option<Instant> {
         let length = self.declared.unwrap_or(received);
         let length = u64::try_from(length).unwrap_or(u64::MAX);

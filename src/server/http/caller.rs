@@ -56,7 +56,7 @@ pub(super) fn request_head(state: &AppState, headers: &HeaderMap) -> Result<Requ
     })
 }
 
-/// Sets the headers that model and tool calls get. With traces, the request has those of its span.
+/// Sets the headers that model and tool calls get. If spans are exported, the request gets the headers of its span.
 pub(super) fn set_forwarded_headers(state: &AppState, caller: &mut Caller, headers: &HeaderMap) {
     let mut upstream = forward::upstream_headers(state, headers.clone());
     // The loop writes the bodies of its model calls and reads the responses itself.

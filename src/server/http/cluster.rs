@@ -1,4 +1,4 @@
-//! Requests that concern a run of another replica: they are passed to that replica, and those of other replicas are answered.
+//! Passes a request on to the replica that runs the run in question, and answers requests that other replicas pass on.
 //!
 //! The internal address has the same handlers as the public one, without this layer in front of them: what another replica
 //! has passed on is never passed on again. A handler that finds its run elsewhere says that the replica cannot be reached.
@@ -61,9 +61,9 @@ impl Subject {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LinesFrom {
-    /// All.
+    /// All lines.
     Start,
-    /// Those to come.
+    /// Only the lines that follow.
     Now,
 }
 
@@ -195,7 +195,7 @@ async fn lines(
     Ok(followed(&state, follow))
 }
 
-/// Where the other replica is reached that a request is for.
+/// The address of the other replica that a request is for.
 async fn address_of(
     state: &AppState,
     owner: &Owner,
@@ -284,7 +284,7 @@ async fn ask(
 fn client_response(state: &AppState, answer: http::Response<ReplicaBody>) -> Response {
     let (mut parts, body) = answer.into_parts();
     strip_hop_by_hop(&mut parts.headers);
-    // The client gets that of its own request.
+    // The client gets the id of its own request.
     parts.headers.remove(REQUEST_ID);
     let replica = parts.headers.remove(REPLICA);
     let silence = state.settings.keep_alive.saturating_mul(2) + SILENCE;

@@ -124,7 +124,7 @@ async fn waiting_or_running(
 
 /// The answer of a run as a completion, also where its request was one of another dialect.
 async fn completion_of(id: &RunId, answer: Arc<RunAnswer>) -> Arc<RunAnswer> {
-    // Only answers of that dialect are kept as long as their session.
+    // Only answers of that dialect are stored as long as their session.
     if !answer.kept {
         return answer;
     }
@@ -299,7 +299,7 @@ async fn delete(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     refuse_elsewhere(&state, &owner, &id).await?;
-    // A turn with which another run goes on stays.
+    // A turn that another run has resumed stays.
     let _ended_or_busy = resume::cancel(&state, &owner, &id, CancelMode::Abort).await;
     if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());
@@ -321,7 +321,7 @@ fn describe_delete(operation: Operation<'_>) -> Operation<'_> {
         ])
 }
 
-/// Refuses to delete a run that another replica runs, because it would go on.
+/// Refuses to delete a run that another replica runs, because it would continue.
 pub(super) async fn refuse_elsewhere(
     state: &AppState,
     owner: &Owner,

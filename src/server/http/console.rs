@@ -106,7 +106,7 @@ fn describe_page(operation: Operation<'_>) -> Operation<'_> {
         )
 }
 
-/// One line with the addresses, for people with curl. It has the version for those who may ask for it at `/readyz`.
+/// One line with the addresses, for people with curl. It names the version only to callers who see it at `/readyz`.
 fn text(state: &AppState, headers: &HeaderMap, uri: &Uri) -> Response {
     let access = state.access.get();
     let version = match access.authenticator.authenticate(headers, uri) {
@@ -138,7 +138,8 @@ fn describe_file(operation: Operation<'_>) -> Operation<'_> {
         .described("No key is needed.")
 }
 
-/// A file, or that the client has it. Names are compared with those of the files, and open nothing.
+/// A file, or the status that says that the client has it. A name is compared with the names of the files, and opens
+/// nothing.
 fn answer(state: &AppState, name: &str, headers: &HeaderMap) -> Result<Response, ApiError> {
     let found = state.settings.console.then(|| ConsoleFiles::get(name));
     let file = found.flatten().ok_or_else(ApiError::no_such_path)?;

@@ -23,7 +23,7 @@ pub(super) struct AnswerContext {
     pub(super) began: Instant,
     /// The request carries an `idempotency-key`, so that it may be sent again whatever has run.
     pub(super) has_key: bool,
-    /// The run waited for decisions, and goes on.
+    /// The run was suspended and has resumed.
     pub(super) goes_on: bool,
 }
 

@@ -218,8 +218,8 @@ async fn forward_held(
     }
 }
 
-/// The headers of a request that are sent to an upstream: all except session ids, options and API keys of this server. The upstream
-/// leaves out those about the connection.
+/// The headers of a request that are sent to an upstream: all except session ids, options and API keys of this server.
+/// The upstream leaves out the headers about the connection.
 pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
     let has_keys = state.access.get().authenticator.has_keys();
     remove_headers(&mut headers, |name| {
@@ -247,7 +247,7 @@ async fn attempt(
         size += data.len();
         kept.push(data);
         if size > MAX_ERROR_BODY_BYTES {
-            // The body is too large to be kept for a retry, so the response is forwarded.
+            // The body is too large to be buffered for a retry, so the response is forwarded.
             let buffered = stream::iter(kept.into_iter().map(Ok));
             response.body = buffered.chain(response.body).boxed();
             return Ok(response);
@@ -303,7 +303,7 @@ struct ClientBody {
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// The error of the upstream, returned with the next poll.
     pending_error: Option<UpstreamError>,
-    /// As long as it lasts, there is a connection to the model server.
+    /// Held as long as the connection to the model server.
     _permit: FairPermit,
 }
 

@@ -47,7 +47,7 @@ pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id"
 /// Says whose an error is that an upstream has answered with and that is passed on.
 const ERROR_SOURCE: HeaderName = HeaderName::from_static("x-loopwright-error-source");
 
-/// Marks the headers of an answer as those of an upstream's error.
+/// Marks an answer as an upstream's error.
 pub(super) fn mark_upstream_error(headers: &mut HeaderMap) {
     headers.insert(ERROR_SOURCE, HeaderValue::from_static("upstream"));
 }
@@ -59,8 +59,8 @@ pub(super) fn session_header(headers: &HeaderMap) -> Result<Option<SessionId>, R
     parsed.transpose()
 }
 
-/// The chat id of the first of these headers that the request has. An empty header names no chat: front ends send one
-/// before they know the id.
+/// The chat id in the first of these headers with a value. An empty header is ignored: front ends send one before they
+/// have the id.
 pub(super) fn chat_header(
     headers: &HeaderMap,
     names: &[HeaderName],

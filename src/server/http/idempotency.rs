@@ -32,7 +32,7 @@ const ELSEWHERE_POLL: Duration = Duration::from_millis(250);
 /// What a request under a key leads to.
 #[derive(Debug)]
 pub(super) enum Attached {
-    /// A run that has to be started. Where an earlier one was interrupted, it goes on in the session of that one.
+    /// A run that has to be started. It uses the session of an earlier run that was interrupted.
     Start(Option<protocol::ids::SessionId>),
     /// The answer of the run that the key leads to.
     Answer(Response),
@@ -140,7 +140,7 @@ pub(super) async fn attach(
                         let session = waiting.session;
                         return Ok(Attached::Waiting { run: held, session });
                     }
-                    // Another process goes on with it.
+                    // Another process resumes it.
                     tokio::time::sleep(ELSEWHERE_POLL).await;
                     continue;
                 }
@@ -154,13 +154,13 @@ pub(super) async fn attach(
             tokio::time::sleep(ELSEWHERE_POLL).await;
         }
     }
-    // The run has ended, and its answer is not kept any more.
+    // The run has ended, and its answer is not stored any more.
     Err(codes::ANSWER_EXPIRED.into())
 }
 
 /// Waits until a run that another process runs has ended, or that process has.
 async fn end_elsewhere(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
-    // A reader, for which the run goes on if the client that started it leaves.
+    // A reader, so that the run continues if the client that started it leaves.
     if let Some(lines) = cluster::follow(state, owner, run, LinesFrom::Now).await {
         cluster::read_to_end(lines).await;
     }
@@ -192,7 +192,7 @@ async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Op
     }
     let answer = state.runs.wait_for(owner, run).await.ok()??;
     Some(match streamed && answer.status.is_success() {
-        // Its first lines are not kept any more.
+        // Its first lines were dropped.
         true => as_stream(form, &answer).await,
         false => whole(Some(&answer), None).await,
     })

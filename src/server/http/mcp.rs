@@ -89,7 +89,7 @@ fn is_plain_refusal(response: &Response) -> bool {
 
 /// The same refusal as an error of the API.
 async fn refusal(response: Response) -> ApiError {
-    // The media type is that of JSON: what is refused so is the content.
+    // The media type is JSON; an answer of this kind refuses the content.
     let status = match response.status() {
         StatusCode::UNSUPPORTED_MEDIA_TYPE => StatusCode::BAD_REQUEST,
         status => status,

@@ -1,4 +1,4 @@
-//! Stands for the MCP server in a program that is built without the feature `mcp`: there is none.
+//! Replaces the MCP server in a program that is built without the feature `mcp`. It refuses every message.
 
 use super::error::{ApiError, codes};
 

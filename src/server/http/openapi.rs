@@ -26,9 +26,9 @@ const ABOUT: &str = "An OpenAI-compatible API that finishes the tool loop. Every
 /// The schemas of the document.
 #[derive(Debug)]
 struct Schemas {
-    /// Of types that are written.
+    /// Schemas of types that the server writes.
     answers: SchemaGenerator,
-    /// Of types that are read.
+    /// Schemas of types that the server reads.
     requests: SchemaGenerator,
     /// Answers that several operations have, by name.
     responses: Map<String, Value>,

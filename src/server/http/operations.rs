@@ -64,7 +64,7 @@ fn describe_healthz(operation: Operation<'_>) -> Operation<'_> {
 /// `GET /readyz`: 200 if an upstream, the session store and the storage of files are reachable and the server is not
 /// shutting down, else 503.
 ///
-/// Anybody gets the status; the rest of the body is for those who may send requests.
+/// The status is public; the rest of the body is for callers who may send requests.
 async fn readyz(State(state): State<AppState>, headers: HeaderMap, uri: Uri) -> Response {
     let Reachable {
         upstream,
@@ -149,8 +149,8 @@ pub(super) struct Readiness {
 }
 
 impl Readiness {
-    /// The last result, or that of a new probe if it is too old. While a probe runs, others get the last result: a hanging
-    /// upstream must not hold their connections.
+    /// The last result, or the result of a new probe if it is too old. While a probe runs, other requests get the last
+    /// result: a hanging upstream must not hold their connections.
     async fn check(&self, state: &AppState) -> Reachable {
         let _probing = match (self.probing.try_lock(), self.last()) {
             (Ok(probing), _) => probing,
@@ -183,13 +183,14 @@ impl Readiness {
     }
 }
 
-/// Whether an upstream lists its models, or at least the first one is there; a 401 is expected when only clients have its key.
+/// Whether an upstream lists its models, or at least the first one is reachable; a 401 is expected when only clients
+/// have its key.
 fn is_reachable(seen: &[Sight]) -> bool {
     let any_lists = seen.iter().any(|sight| sight.state == UpstreamState::Ok);
     any_lists || seen.first().is_some_and(|first| first.state.is_reachable())
 }
 
-/// What holders of a key are told of an upstream; its URL is for operators.
+/// The part of an upstream's state that holders of a key see; its URL is for operators.
 fn details(sight: &Sight) -> (String, Value) {
     let mut details = json!({"state": sight.state, URL: sight.upstream.address()});
     if let Some(kind) = sight.upstream.kind() {
@@ -224,7 +225,7 @@ fn describe_metrics(operation: Operation<'_>) -> Operation<'_> {
         .fails(&[codes::OPERATOR_REQUIRED])
 }
 
-/// The metrics, for whoever asks.
+/// The metrics. They are public.
 pub(super) async fn metrics_page(State(state): State<AppState>) -> Response {
     for source in state.sources.snapshot().iter() {
         state.metrics.source(source);

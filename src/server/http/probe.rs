@@ -1,13 +1,13 @@
-//! Requests by which clients find out whether a server is there. They are answered with nothing, whoever asks.
+//! Requests with which clients check whether a server exists. They get an empty answer without a key.
 
 use http::Method;
 
 /// What is asked by probes.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// Paths of which, and below which, `OPTIONS` is a probe.
+    /// `OPTIONS` on these paths and below them is a probe.
     prefixes: Vec<&'static str>,
-    /// Paths of which `HEAD` is a probe.
+    /// `HEAD` on these paths is a probe.
     of_head: Vec<&'static str>,
 }
 

@@ -55,7 +55,7 @@ struct CountedData {
     _memory: Arc<ReservedMemory>,
 }
 
-/// Reads a session, of which each byte takes so many of memory.
+/// Reads a session; reserves `factor` bytes of memory for each of its bytes.
 ///
 /// # Errors
 /// When the memory is in use for too long, or the store fails.
@@ -86,7 +86,7 @@ pub(super) async fn session_within(
     Ok(stored.map(|stored| ReadSession { stored, memory }))
 }
 
-/// Reads the answer of a run that has ended, which has so many bytes.
+/// Reads the answer of an ended run; `bytes` is its length.
 ///
 /// # Errors
 /// When the memory is in use for too long, or the store fails.
@@ -137,7 +137,7 @@ pub(super) async fn shown_answer_within(
     Ok(state.runs.answer(owner, run).await?)
 }
 
-/// The answer of a run that the memory has, with memory for what is made of it, as far as there is some.
+/// An answer that is still in memory, with what can be reserved for encoding it.
 pub(super) async fn answer_in_memory(
     state: &AppState,
     owner: &Owner,
@@ -179,7 +179,7 @@ pub(super) fn json(value: &impl Serialize, memory: ReservedMemory) -> Response {
     counted(response, memory)
 }
 
-/// A response that was made in this memory, of which the text of its body stays reserved until the last byte is sent.
+/// A response that was made in this memory. The bytes of its body stay reserved until the last one is sent.
 pub(super) fn counted(response: Response, mut memory: ReservedMemory) -> Response {
     if let Some(length) = response.body().size_hint().upper() {
         memory.shrink_to(length);

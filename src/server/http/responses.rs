@@ -163,7 +163,7 @@ async fn input_tokens(
     let mut decoded = decoded(&state, &owner, &head, &mut body).await?;
     let draft = &mut decoded.decoded.draft;
     if draft.options.session_id.is_none() {
-        // Nothing is answered.
+        // Without a session the request answers no stored call.
         draft.input.answered_calls.clear();
     }
     let caller = caller::caller(&state, owner, request_id);
@@ -216,7 +216,7 @@ fn describe_compact(operation: Operation<'_>) -> Operation<'_> {
         .fails(&[codes::NOT_FOUND])
 }
 
-/// The draft that a body asks for, with what it refers to.
+/// The draft of a body, with the things that it refers to.
 async fn decoded(
     state: &AppState,
     owner: &Owner,

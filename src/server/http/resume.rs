@@ -33,7 +33,7 @@ enum ResumeError {
     /// This process cannot read what is stored of its turn.
     #[error(transparent)]
     Turn(#[from] SuspendedTurnError),
-    /// What its draft asks for is not to be had here.
+    /// This server does not provide what the draft asks for.
     #[error("this server does not take the request any more: {0}")]
     Draft(#[from] RequestError),
     /// Another attempt may succeed.
@@ -178,7 +178,7 @@ fn read_form(continuation: &Continuation) -> Result<AnswerForm, SuspendedTurnErr
     })
 }
 
-/// Links the spans of a run that resumes by itself to that of the request which began it.
+/// Links the spans of a run that resumes by itself to the span of the request that began it.
 fn link_first_span(
     state: &AppState,
     continuation: &Continuation,
@@ -195,7 +195,7 @@ fn link_first_span(
 /// Cancels a run that runs here, or waits for decisions; says whether it did. One that waits has ended then.
 ///
 /// # Errors
-/// When another turn of the session runs, which may go on with the calls that wait, or the end cannot be stored.
+/// When another turn of the session runs, which may resume the calls that wait, or the end cannot be stored.
 pub(super) async fn cancel(
     state: &AppState,
     owner: &Owner,
@@ -205,7 +205,7 @@ pub(super) async fn cancel(
     if state.runs.cancel(owner, run, mode) {
         return Ok(true);
     }
-    // It may have just ended, to wait.
+    // The run may be about to be suspended.
     state.runs.settled(owner, run).await;
     let Some(found) = state.runs.look_up(owner, run).await? else {
         return Ok(false);
@@ -221,7 +221,7 @@ pub(super) async fn cancel(
         return Err(StoreError::Busy.into());
     }
     match end_suspended(state, owner, run).await {
-        // It has gone on by itself in between.
+        // The run has resumed by itself in the meantime.
         Err(_) if state.runs.cancel(owner, run, mode) => Ok(true),
         ended => ended,
     }

@@ -150,7 +150,7 @@ impl ApiEndpoint {
         }
     }
 
-    /// The route with a label other than that of its group.
+    /// The route with its own label instead of the label of its group.
     pub(super) fn labelled(mut self, label: RouteLabel) -> Self {
         self.label = Some(label);
         self
@@ -174,7 +174,7 @@ impl ApiEndpoint {
 pub(super) struct RouteFacts {
     pub(super) label: RouteLabel,
     pub(super) dialect: Option<Dialect>,
-    /// Anybody may ask.
+    /// The route is public.
     pub(super) is_open: bool,
 }
 

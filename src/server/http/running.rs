@@ -39,7 +39,7 @@ pub(super) struct RunningCompletion<'a> {
     status: &'static str,
 }
 
-/// The answer to a request whose run goes on in the background.
+/// The answer to a request whose run continues in the background.
 pub(super) fn accepted(form: &AnswerForm, status: &RunStatus) -> Response {
     match form.unfinished(&status.id, "queued") {
         Some(object) => ([(CONTENT_TYPE, "application/json")], object).into_response(),

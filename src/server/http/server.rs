@@ -62,9 +62,9 @@ const REPLICA_SHARE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct OpenConnections {
     acceptor: Acceptor,
-    /// Those that were open when the shutdown began.
+    /// The connections that were open when the shutdown began.
     connections: TaskTracker,
-    /// Those that came later. Nothing waits for them.
+    /// The connections that came later. The end of the server does not wait for them.
     late: TaskTracker,
 }
 
@@ -80,7 +80,7 @@ struct Acceptor {
     aborted: CancellationToken,
 }
 
-/// Accepts connections until `shutdown` resolves. After that new turns are refused, and running ones go on.
+/// Accepts connections until `shutdown` resolves. After that new turns are refused, and running ones continue.
 pub(crate) async fn serve(
     listener: TcpListener,
     state: AppState,
@@ -120,8 +120,8 @@ pub(crate) async fn serve_replicas(listener: TcpListener, state: AppState) {
 }
 
 impl OpenConnections {
-    /// Waits until every connection and every run has ended; a run may go on without a connection. Meanwhile connections
-    /// are accepted, so that running runs can be read.
+    /// Waits until every connection and every run has ended; a run may continue without a connection. Meanwhile
+    /// connections are accepted, so that running runs can be read.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -209,7 +209,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves until the server's requests are ended; those of this address may take this long after that.
+    /// Serves until the server stops; after that, open requests of this address have the time `last` to end.
     async fn serve_until_stop(&self, last: Duration) {
         let connections = TaskTracker::new();
         tokio::select! {
@@ -265,7 +265,7 @@ impl Acceptor {
     }
 
     fn close_oldest(&self) {
-        // Several at a time, because finding them takes a look at all.
+        // Several at a time, because finding them reads the whole list.
         let count = (self.max_connections / CLOSED_SHARE).max(1);
         self.activities.close_oldest(count, MIN_WAIT);
     }

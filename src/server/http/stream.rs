@@ -85,7 +85,7 @@ pub(super) fn followed(state: &AppState, follow: Follow) -> Response {
         match timeout(keep_alive, follow.next()).await {
             Err(_elapsed) => Some((Ok(Bytes::from_static(KEEP_ALIVE)), Some(follow))),
             Ok(Followed::Lines(lines)) => Some((Ok(lines), Some(follow))),
-            // Broken off, so that the stream does not look complete.
+            // Ends with an error, so that the stream does not look complete.
             Ok(Followed::Lost) => Some((Err(io::Error::other("the reader fell behind")), None)),
             Ok(Followed::End) => None,
         }
@@ -95,7 +95,7 @@ pub(super) fn followed(state: &AppState, follow: Follow) -> Response {
     response
 }
 
-/// Marks an answer as a stream of events that nobody in between should hold back.
+/// Marks an answer as a stream of events that proxies should not buffer.
 pub(super) fn event_stream(headers: &mut HeaderMap) {
     let stream = HeaderValue::from_static("text/event-stream; charset=utf-8");
     headers.insert(CONTENT_TYPE, stream);

@@ -64,7 +64,7 @@ impl CallBody {
     }
 }
 
-/// A call with the request that asks for it.
+/// The request that asks for a call.
 #[derive(Debug)]
 pub(super) struct CallOrigin<'a> {
     pub(super) owner: Owner,
@@ -111,7 +111,7 @@ pub(super) fn prepared_run(
         finish: key.is_some(),
         streamed: false,
         recorded: key.is_some(),
-        // Nobody can ask for the answer again.
+        // Without a key no client can ask for the answer again.
         ephemeral: key.is_none(),
         key,
         session_id: call.session_id().cloned(),
@@ -181,7 +181,7 @@ async fn call(
             Attached::Waiting { .. } => return Err(codes::INTERNAL.into()),
         }
     }
-    // The server gives every request that of its connection.
+    // The server gives every request the handle of its connection.
     let connection = head.extensions.get::<ConnectionRun>().cloned();
     let reader: FirstReader = prepared.launch(call.into(), &connection.unwrap_or_default());
     Ok(whole_of(reader, began).await)

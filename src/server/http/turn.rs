@@ -29,18 +29,18 @@ use agent::turn::{Continuation, TurnRequest};
 use protocol::ids::{RunId, SessionId};
 use quota::ReservedMemory;
 
-/// How a run comes about.
+/// Why a run starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunOrigin {
     /// A request starts it.
     Request,
-    /// It waited, and goes on as its request was sent again. That request gets the answer.
+    /// The run waited, and resumes because its request was sent again. That request gets the answer.
     Repeated,
-    /// It waited, and goes on by itself.
+    /// The run waited, and resumes by itself.
     ByItself,
 }
 
-/// A run, and how it comes about.
+/// A run, and why it starts.
 #[derive(Debug)]
 pub(super) struct TurnStart {
     /// When the request came.
@@ -64,7 +64,7 @@ pub(super) struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    /// That of a request, which came at this time and starts this run.
+    /// For a request that starts a run.
     ///
     /// # Errors
     /// When its idempotency key cannot be used.
@@ -74,7 +74,7 @@ impl<'a> Delivery<'a> {
         body: HeldBody,
     ) -> Result<Self, ApiError> {
         let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
-        // The server gives every request that of its connection.
+        // The server gives every request the handle of its connection.
         let connection = head.extensions.get::<ConnectionRun>().cloned();
         Ok(Self {
             headers: &head.headers,
@@ -111,7 +111,7 @@ fn continuation(
     })
 }
 
-/// Whether a run goes on when its last reader leaves.
+/// Whether a run continues when its last reader leaves.
 fn finishes(options: &Options, has_key: bool) -> bool {
     options.background
         || match options.on_disconnect {

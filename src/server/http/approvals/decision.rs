@@ -72,7 +72,7 @@ async fn decide(
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
     let asked = AskedDecision::read(&bytes)?;
     if found.state != ApprovalState::Waiting {
-        // Whoever made the decision may have gone before the turn was told.
+        // The process that stored the decision may have ended before it notified the turn.
         state.agent.look_again();
         return Err(codes::APPROVAL_DECIDED.into());
     }
@@ -188,7 +188,8 @@ impl AskedDecision {
             let text = Value::Object(arguments).to_string();
             let sources = state.sources.snapshot_for(&approval.owner);
             let Some(tool) = sources.tool_named(&approval.question.tool) else {
-                // Of an MCP server that the request declares: checked before the call runs.
+                // The tool belongs to an MCP server that the request declares: the arguments are checked before the
+                // call runs.
                 return Ok(text);
             };
             let Repaired { arguments, .. } = state.agent.gate().prepare(&*tool, &text);

@@ -31,7 +31,7 @@ pub(in crate::http) struct RequestRecord {
     path: String,
     began: Instant,
     pub(super) route: RouteLabel,
-    /// Whose request it is, if that is known.
+    /// The owner of the request, if it is known.
     pub(super) owner: Option<Owner>,
     /// The status of the answer; none if the client left before there was one.
     pub(super) status: Option<StatusCode>,
@@ -117,7 +117,7 @@ impl RequestRecord {
             _ if self.method == Method::HEAD && self.status.is_some() => None,
             Some(BodyEnd::Whole) => None,
             Some(BodyEnd::Failed) => Some("failed"),
-            // It was dropped before its end: the client has gone, or the server stops.
+            // The body was dropped before its end: the client has left, or the server stops.
             None => Some("aborted"),
         }
     }

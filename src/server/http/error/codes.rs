@@ -1,4 +1,4 @@
-//! The errors that the server answers with, each with its status, its code, when it comes and what the client is told.
+//! The errors that the server answers with, each with its status, its code, its condition and its text for the client.
 
 use http::StatusCode;
 
@@ -10,7 +10,7 @@ pub(in crate::http) struct ErrorCode {
     pub(in crate::http) code: Option<&'static str>,
     /// When it comes, for the description of the API.
     pub(in crate::http) when: &'static str,
-    /// What the client is told, where nothing of the request belongs into it.
+    /// The text for the client, if it does not depend on the request.
     pub(super) message: &'static str,
 }
 
@@ -42,7 +42,7 @@ const fn told(status: StatusCode, code: &'static str, when: &'static str) -> Err
     error(status, code, when, "")
 }
 
-// Of requests that may not be sent.
+// Requests that may not be sent.
 
 pub(in crate::http) const INVALID_API_KEY: ErrorCode = error(
     StatusCode::UNAUTHORIZED,
@@ -87,7 +87,7 @@ pub(in crate::http) const RATE_LIMIT_EXCEEDED: ErrorCode = error(
     "too many requests of this API key are in progress; wait until some of them have ended",
 );
 
-// Of every request.
+// All requests.
 
 pub(in crate::http) const METHOD_NOT_ALLOWED: ErrorCode = error(
     StatusCode::METHOD_NOT_ALLOWED,
@@ -114,7 +114,7 @@ pub(in crate::http) const SHUTTING_DOWN: ErrorCode = error(
     "the server is shutting down; try again later",
 );
 
-// Of parameters and bodies.
+// Parameters and bodies.
 
 pub(in crate::http) const INVALID: ErrorCode = invalid(
     StatusCode::BAD_REQUEST,
@@ -169,7 +169,7 @@ pub(in crate::http) const NOT_ACCEPTED: ErrorCode = invalid(
     "the header `accept` does not have `application/json` and `text/event-stream`",
 );
 
-// Of models and model servers.
+// Models and model servers.
 
 pub(in crate::http) const MODEL_NOT_FOUND: ErrorCode = told(
     StatusCode::NOT_FOUND,
@@ -193,7 +193,7 @@ pub(in crate::http) const UPSTREAM_TIMEOUT: ErrorCode = error(
     "the model server did not respond in time",
 );
 
-// Of sessions and files.
+// Sessions and files.
 
 pub(in crate::http) const SESSION_BUSY: ErrorCode = error(
     StatusCode::CONFLICT,
@@ -241,7 +241,7 @@ pub(in crate::http) const RANGE_NOT_SATISFIABLE: ErrorCode = told(
     "the range is outside the file",
 );
 
-// Of runs.
+// Runs.
 
 pub(in crate::http) const HOOK_FAILED: ErrorCode = error(
     StatusCode::BAD_GATEWAY,
@@ -304,7 +304,7 @@ pub(in crate::http) const REPLICA_UNREACHABLE: ErrorCode = error(
      or get the answer by its id once the run has ended",
 );
 
-// Of calls outside of a turn.
+// Calls outside of a turn.
 
 pub(in crate::http) const APPROVAL_REQUIRED: ErrorCode = told(
     StatusCode::FORBIDDEN,
@@ -325,7 +325,7 @@ pub(in crate::http) const CALL_INTERRUPTED: ErrorCode = error(
      and send a new key to make the call again",
 );
 
-// Of what requests of the Responses API name.
+// What requests of the Responses API name.
 
 pub(in crate::http) const UNSUPPORTED_TOOL: ErrorCode = told(
     StatusCode::BAD_REQUEST,

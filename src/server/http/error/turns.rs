@@ -52,7 +52,7 @@ impl ApiError {
             .about("previous_response_id")
     }
 
-    /// For a request without messages, in a session of which no turn waits.
+    /// For a request without messages, in a session that has no suspended turn.
     pub(in crate::http) fn nothing_waits(field: &str) -> Self {
         let message = format!(
             "'{field}' is empty, and no turn of the session waits to go on; send at least one message"
@@ -60,7 +60,7 @@ impl ApiError {
         RequestError::field(field, message).into()
     }
 
-    /// For a run that waited, and whose turn has gone on with another request.
+    /// For a run that waited, and whose turn another request has resumed.
     pub(in crate::http) fn run_left() -> Self {
         codes::RUN_INTERRUPTED.with(
             "another request of its session has gone on with the turn of this run; the session holds what was done",

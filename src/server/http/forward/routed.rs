@@ -1,4 +1,4 @@
-//! The body of a forwarded request, of which as much is read as it takes to find its model.
+//! The body of a forwarded request. It is read only until its model is found.
 
 use std::io;
 

@@ -26,7 +26,7 @@ pub(super) struct Collected {
 }
 
 impl Collected {
-    /// One that passes live output on, and the end of its call.
+    /// A collector that passes on live output, and the receiver of the end of its call.
     pub(super) fn new(live: mpsc::Sender<String>) -> (Self, oneshot::Receiver<DirectCallEnd>) {
         let (end, received) = oneshot::channel();
         let collected = Self {
@@ -37,7 +37,7 @@ impl Collected {
         (collected, received)
     }
 
-    /// As the encoder of a run, which has no answer of its own.
+    /// Encodes the reports of a run that has no answer of its own.
     pub(super) fn encode(mut self) -> Encode {
         Box::new(move |report, _lines| {
             self.take(report);

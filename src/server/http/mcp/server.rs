@@ -188,14 +188,14 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Reports a piece, or that the call begins: the answer is a stream from then on, which is kept alive.
+    /// Reports a piece, or that the call begins. From then on the answer is a stream, which is kept alive.
     async fn tell(&mut self, piece: Option<String>) {
         let Some(token) = &self.token else { return };
         let mut progress = ProgressNotificationParam::new(token.clone(), self.told.into());
         progress.message = piece;
         self.told += 1;
         if self.peer.notify_progress(progress).await.is_err() {
-            // The client is gone.
+            // The client has left.
             self.token = None;
         }
     }

@@ -191,7 +191,7 @@ impl<'a> Operation<'a> {
         self
     }
 
-    /// Operations whose `id` is that of the JSON of an answer.
+    /// Links to operations whose `id` is the `id` in the JSON of an answer.
     pub(in crate::http) fn leads_to(mut self, status: u16, operations: &[&str]) -> Self {
         let answer = self.answer_of(status, "");
         for operation in operations {

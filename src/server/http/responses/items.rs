@@ -32,8 +32,8 @@ pub(super) struct SessionItems<'a> {
 }
 
 impl SessionItems<'_> {
-    /// The page of all items that a query asks for, in the order of the conversation. The memory that is held for the
-    /// session grows for what is read besides it.
+    /// The page of all items that a query asks for, in the order of the conversation. More memory is reserved for what
+    /// is read besides the session.
     ///
     /// # Errors
     /// When the query is not valid, the memory is in use for too long, or the store fails.
@@ -94,7 +94,7 @@ impl SessionItems<'_> {
         Ok(ItemPage::of(items, has_more))
     }
 
-    /// The items of the message or answer of which one is wanted.
+    /// All items of the message or answer that has a wanted item.
     ///
     /// # Errors
     /// When the memory is in use for too long, or the store fails.
@@ -115,7 +115,7 @@ impl SessionItems<'_> {
         Ok(None)
     }
 
-    /// The items that show what the session did not hold when it had so many instructions and messages.
+    /// The items of what the session did not hold when it had these numbers of instructions and messages.
     ///
     /// # Errors
     /// As [`Self::beside`].
@@ -213,7 +213,7 @@ impl SessionItems<'_> {
         {
             return Ok(turn.answered(output));
         }
-        // The response itself is gone.
+        // The response itself is not stored any more.
         let answers = turn.messages.iter().enumerate().filter(|(_, stored)| {
             let is_answer = stored.hidden || stored.view.is_some();
             is_answer && *stored.message.role() == Role::Assistant

@@ -1,7 +1,7 @@
-//! Requests that a model server answers itself: it speaks the Responses API, and nothing of the loop concerns them.
+//! Requests that a model server answers itself: it supports the Responses API, and the loop has no part in them.
 //!
-//! That is so if no server-side tool is offered, no extension is used, no state of this server is asked for, and nothing is
-//! referred to that this server has issued.
+//! A request is answered so if no server-side tool is offered, no extension is used, no state of this server is asked
+//! for, and nothing is referred to that this server has issued.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn speaks(quirks: &Quirks) -> bool {
     quirks.native.contains(&NativeApi::Responses)
 }
 
-/// The model servers that can answer a request of which nothing concerns the loop; `None` if something does.
+/// The model servers that can answer a request in which the loop has no part; `None` if it has one.
 fn route(
     state: &AppState,
     caller: Caller,

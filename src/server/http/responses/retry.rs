@@ -1,4 +1,5 @@
-//! Requests that are sent again after their turn has failed: they go on in the session of that turn, so that no tool runs twice.
+//! Requests that are sent again after their turn has failed: they continue the session of that turn, so that no tool
+//! runs twice.
 //!
 //! Clients repeat a request on their own and name no session. An id that they send anyway confirms that it is the same request;
 //! it never names a session, as several conversations may share it.
@@ -30,7 +31,7 @@ const CONFIRMING: [&str; 2] = ["x-claude-code-session-id", "session-id"];
 /// The field that does too.
 const CONFIRMING_FIELD: &str = "prompt_cache_key";
 
-/// What stands for a request.
+/// Digest of a request.
 pub(in super::super) type RequestDigest = [u8; 32];
 
 /// The runs of requests that may come again.
@@ -97,7 +98,8 @@ impl RetriedRequests {
     }
 }
 
-/// What stands for a request, if something confirms that another one is the same. Whether it is streamed does not matter.
+/// The digest of a request; `None` if the request has nothing that confirms a retry. A streamed request has the same
+/// digest as one that is not streamed.
 pub(super) fn digest(owner: &Owner, headers: &HeaderMap, body: &[u8]) -> Option<RequestDigest> {
     let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
     let header = CONFIRMING.iter().find_map(|name| headers.get(*name));

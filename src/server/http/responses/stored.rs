@@ -121,7 +121,7 @@ async fn delete(
     };
     let needed = needed.map_or(0, |head| head.bytes);
     let _memory = reads::reserve(&state, &owner, needed.saturating_mul(reads::TEXT_FACTOR)).await?;
-    // A turn with which another run goes on stays.
+    // A turn that another run has resumed stays.
     let _ended_or_busy = resume::cancel(&state, &owner, &id, CancelMode::Abort).await;
     if !state.runs.delete(&owner, &id).await? {
         return Err(not_found());

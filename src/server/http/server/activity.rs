@@ -1,6 +1,6 @@
-//! What the connections do. When every connection is in use, those that have waited longest for a request are closed, so
-//! that idle connections and slow heads keep nobody out. So are those that do not read the answer to a request without an API
-//! key.
+//! The activity of each connection. When every connection is in use, the connections that have waited longest for a
+//! request are closed, so that idle connections and slow heads keep no client out. Connections that do not read the
+//! answer to a request without an API key are closed too.
 
 use std::collections::HashMap;
 use std::sync::Arc;

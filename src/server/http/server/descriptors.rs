@@ -44,8 +44,8 @@ pub(super) fn max_connections(configured: Option<usize>, descriptors: u64) -> us
         .clamp(1, Semaphore::MAX_PERMITS)
 }
 
-/// The most turns, each of which has a connection to a model server, and one to a tool at times. Some descriptors are kept
-/// back, so that connections can always be accepted.
+/// The most turns. Each has a connection to a model server, and at times one to a tool. Some descriptors are reserved,
+/// so that connections can always be accepted.
 pub(super) fn max_turns(connections: usize, descriptors: u64) -> usize {
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let left = descriptors.saturating_sub(connections.saturating_add(KEPT_BACK));

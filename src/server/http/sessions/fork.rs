@@ -82,7 +82,7 @@ pub(super) async fn fork(
         (error, _) => ApiError::from(error),
     })?;
     let files = state.sessions.files.of_session(&owner, &forked.id).await?;
-    // Without the messages, which may be large and which the client knows or can get. A new session has had no run.
+    // Without the messages, which may be large and which the client has or can get. A new session has had no run.
     let body = ForkedSession {
         created_at: forked.created_at,
         files: &files,
