@@ -38,7 +38,7 @@ use upstream::look::watch;
 use upstream::router::RouterError;
 use web::{SetupError, Web};
 
-// After the grace the process ends within five seconds: the limits below and that of the runtime in `main` add up to them.
+// After the grace the process ends within five seconds: the limits below, plus the limit of the runtime in `main`.
 /// How long the end of connections, runs and interpreters may take after the grace. Then they are dropped.
 /// Tried by `lifecycle::a_client_that_reads_nothing_cannot_hold_the_process`.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
@@ -149,7 +149,7 @@ impl App {
         local_url(self.address)
     }
 
-    /// Where a browser on this machine finds the console, if it is served.
+    /// The URL of the console for a browser on this machine, if it is served.
     pub fn console(&self) -> Option<String> {
         let is_served = self.state.serves_console();
         is_served.then(|| format!("{}/", self.url()))

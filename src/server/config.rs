@@ -1,7 +1,7 @@
 //! The settings: read once from flags, environment and file, checked, and converted to the types of each part.
 //!
 //! Owns the order of precedence (flag, environment, file, default), the names of all keys and every refusal of an
-//! impossible setting. Does not know what the parts do with their settings, and does not read the environment: the
+//! impossible setting. Does not depend on how the parts use their settings, and does not read the environment: the
 //! caller passes a function that does, so that tests can pass another one.
 //!
 //! A new setting is a field of the part's settings, a key in `file`, and, if it has a flag, a flag in [`cli`]. Values are
@@ -106,7 +106,7 @@ pub struct Config {
     pub notices: Vec<String>,
     /// The same settings as keys of the file.
     effective: Box<file::File>,
-    /// Those that were set, as TOML with the place of each.
+    /// The settings that were set, as TOML with the origin of each.
     given: String,
     /// The environment variables that settings read.
     variables: BTreeSet<String>,
@@ -141,7 +141,7 @@ pub enum ConfigError {
     /// A value is impossible, or the file is not TOML.
     #[error("{origin}: {problem}")]
     Invalid {
-        /// Where the value is.
+        /// The origin of the value.
         origin: Origin,
         /// What is wrong and what to do.
         problem: String,
@@ -151,7 +151,7 @@ pub enum ConfigError {
     Missing(&'static str),
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A flag, by its name without dashes.
@@ -233,7 +233,7 @@ impl Config {
         serde_json::to_value(&*self.effective).unwrap_or_default()
     }
 
-    /// Notes the variables of the environment, as name and value, that look like settings and are none.
+    /// Adds a notice for each environment variable (name and value) that looks like a setting and is none.
     pub fn note_unknown_variables(&mut self, environment: &[(String, String)]) {
         let unknown = variables::unknown(environment, &self.variables);
         self.notices.extend(unknown);

@@ -1,4 +1,5 @@
-//! The dialects. Each decodes the body of a request, and encodes the events of a turn. None knows sockets, stores and tools.
+//! The dialects. Each decodes the body of a request, and encodes the events of a turn. None of them uses sockets,
+//! stores or tools.
 //!
 //! | module | owns |
 //! |---|---|

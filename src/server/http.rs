@@ -115,8 +115,8 @@ pub(crate) struct StateInner {
     requests: FairSemaphore,
     /// The memory of what is read from the store for answers.
     reads: MemoryBudget,
-    /// The turns and forwarded requests of owners that share the connections to model servers. A turn goes on without a
-    /// connection of a client.
+    /// The turns and forwarded requests of owners, which share the connections to model servers. A turn can run without
+    /// a client connection.
     turns: FairSemaphore,
     /// The log of refused requests.
     refusals: RefusalLog,

@@ -1,4 +1,4 @@
-//! The server: everything that knows HTTP, a dialect, the settings or a command.
+//! The server: HTTP, the dialects, the settings and the commands.
 //!
 //! | module | owns |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! The log: its destination, format and level.
 //!
-//! Owns the one subscriber of the process. Does not know what is logged.
+//! Owns the one subscriber of the process. Other modules decide what is logged.
 
 use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
@@ -129,7 +129,7 @@ pub(crate) fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     let refused = || TelemetryError::Level {
         level: level.to_owned(),
     };
-    // In the syntax of directives a word alone is the name of a module: a misspelt level would switch all records off.
+    // In the syntax of directives a single word is the name of a module: a misspelt level would switch all records off.
     let bare_words = level
         .split(',')
         .filter(|directive| !directive.contains(['=', '[']));

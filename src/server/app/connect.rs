@@ -1,4 +1,5 @@
-//! Tries all that the settings name, for `check-config --connect`. Nothing is kept, and no request has an effect.
+//! Tries everything that the settings name, for `check-config --connect`. Nothing is stored, and no request has an
+//! effect.
 
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
@@ -38,8 +39,8 @@ pub enum ConnectError {
     Mcp(#[from] McpSetupError),
 }
 
-/// Tries the model servers, the endpoints of tools, the search providers, the collector of traces, the session store, the files and
-/// the MCP servers.
+/// Tries the model servers, the endpoints of tools, the search providers, the collector of traces, the session store,
+/// the files and the MCP servers.
 ///
 /// # Errors
 /// When a client cannot be made with the settings.

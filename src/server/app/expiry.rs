@@ -28,7 +28,7 @@ pub(super) async fn expire_waiting(sessions: Sessions, runs: Runs, metrics: Metr
     }
 }
 
-/// How long what is stored is kept; `None` keeps it.
+/// How long sessions and answers are stored; `None` is for ever.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lifetimes {
     session: Option<Duration>,
@@ -72,7 +72,7 @@ pub(super) async fn expire(sessions: Sessions, lifetimes: Lifetimes) {
     }
 }
 
-/// Says in the log how many are gone.
+/// Logs how many were deleted.
 fn report(what: &str, deleted: Result<u64, impl std::fmt::Display>) {
     match deleted {
         Ok(0) => {}

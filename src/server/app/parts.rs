@@ -1,4 +1,4 @@
-//! The parts of a server: what each is made of, and of which settings.
+//! Builds the parts of a server from their settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,7 +146,7 @@ fn web_access(
     Ok((Some(web), Some(access)))
 }
 
-/// What decides about calls, and what is told of those that wait.
+/// The gate that decides about calls, and the webhook that is notified of calls that wait.
 fn gate(
     approval_timeout: Duration,
     redactor: Option<&Redactor>,

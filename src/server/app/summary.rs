@@ -86,7 +86,7 @@ impl StartSummary {
     }
 }
 
-/// The rules of which the settings alone do not say whether there is a tool for them, because MCP servers bring it.
+/// The rules whose tool may come from an MCP server: the settings alone do not show whether it exists.
 fn rules(config: &Config) -> Vec<(String, Level)> {
     let mcp = &config.mcp;
     let is_open = config.tools.dispatch.is_some() || mcp.requests.is_used();
@@ -102,7 +102,7 @@ fn rules(config: &Config) -> Vec<(String, Level)> {
     std::iter::once(server).chain(keys.map(of_key)).collect()
 }
 
-/// Where a store is, without secrets.
+/// The location of a store, without secrets.
 pub(super) fn location(store: &StoreUrl) -> String {
     match store {
         StoreUrl::Memory => "memory".to_owned(),

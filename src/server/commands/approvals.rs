@@ -1,7 +1,8 @@
 //! `loopwright approvals`: lists the calls that wait for a person on a running server, and decides about them.
 //!
-//! Owns what a person reads in a terminal. A model has chosen the arguments, and perhaps the names, to deceive that person:
-//! all that is printed goes through [`plain`]. The rules of approvals are those of the server, which is asked over HTTP.
+//! Owns the texts that a person reads in a terminal. A model has chosen the arguments, and perhaps the names, to
+//! deceive that person: everything that is printed goes through [`plain`]. The server applies the rules of approvals;
+//! this command asks it over HTTP.
 
 mod client;
 mod print;
@@ -19,7 +20,7 @@ use crate::config::{ApprovalsConfig, ApprovalsTask};
 /// Number of columns of a line where there is no terminal.
 const DEFAULT_WIDTH: usize = 120;
 
-/// Does what the command line asks for; returns the text to print.
+/// Runs the command; returns the text to print.
 ///
 /// # Errors
 /// When the server cannot be reached, or says no. The text is one line with the remedy.

@@ -59,7 +59,7 @@ pub enum ExchangeError {
         /// How long it had.
         seconds: f64,
     },
-    /// The server wants a key, and there is none.
+    /// The server requires a key, and there is none.
     #[error("{server} wants an API key; set the environment variable {variable} to one")]
     NoKey {
         /// The server.
@@ -67,7 +67,7 @@ pub enum ExchangeError {
         /// The variable of the key.
         variable: String,
     },
-    /// The server does not know the key.
+    /// The server refuses the key.
     #[error(
         "{server} refuses the API key in the environment variable {variable}; set it to a key of this server"
     )]
@@ -87,7 +87,7 @@ pub enum ExchangeError {
         /// Its message.
         reason: String,
     },
-    /// The answer is not that of loopwright.
+    /// The answer does not come from a loopwright.
     #[error(
         "{server} does not answer as loopwright does; name the address of a loopwright with {named_by}"
     )]

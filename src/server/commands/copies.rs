@@ -83,7 +83,8 @@ fn describe_files(files: &CopiedFiles) -> String {
     }
 }
 
-/// Shows how far a copy is: in a terminal as a bar in one line, else as a line for each table and for so many rows.
+/// Shows the progress of a copy: in a terminal as a bar in one line, else as a line per table and per `ROWS_PER_LINE`
+/// rows.
 fn show_progress(progress: CopyProgress, last: &mut Option<CopyProgress>) {
     /// Number of rows after which a line tells the progress of a copy.
     const ROWS_PER_LINE: u64 = 10_000;

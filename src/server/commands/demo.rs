@@ -159,7 +159,7 @@ impl Demo {
         self.app.address()
     }
 
-    /// Serves, shows the tour, and goes on serving until `shutdown` resolves.
+    /// Serves, shows the tour, and continues to serve until `shutdown` resolves.
     ///
     /// # Errors
     /// When serving or a request of the tour fails.

@@ -1,7 +1,8 @@
 //! `loopwright launch`: starts a coding agent against a running server, with a directory of its own for its configuration.
 //!
-//! The user's configuration of the agent is neither read nor written. What the agent is given is data (`agents`); the model and its window
-//! are asked from the server (`facts`); `process` starts the agent, passes signals on and removes the directory.
+//! The user's configuration of the agent is neither read nor written. The agent's own settings are data (`agents`); the
+//! server gives the model and its window (`facts`); `process` starts the agent, passes signals on and removes the
+//! directory.
 
 mod agents;
 mod facts;

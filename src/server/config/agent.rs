@@ -104,7 +104,7 @@ pub(super) fn session(
     })
 }
 
-/// Where the contents of files are; `None` is the default.
+/// The location of the contents of files; `None` is the default.
 pub(super) fn files_dir(
     file: &File,
     store: &StoreUrl,

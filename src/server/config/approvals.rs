@@ -50,7 +50,7 @@ pub(crate) enum ApprovalsTask {
 pub(crate) struct DecisionArguments {
     /// Whether the call runs.
     pub(crate) approves: bool,
-    /// What the model is told, or a note.
+    /// The reason for the model if the call is denied, or a note if it is approved.
     pub(crate) message: Option<String>,
     /// A JSON object that takes the place of the arguments.
     pub(crate) arguments: Option<Box<RawValue>>,

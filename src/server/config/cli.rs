@@ -275,7 +275,7 @@ pub struct LogFlags {
 }
 
 impl Cli {
-    /// Reads the arguments of the process; ends it where they are wrong or ask for help.
+    /// Parses the arguments of the process; ends the process if they are wrong or ask for help.
     pub fn from_process() -> Self {
         let arguments: Vec<String> = std::env::args_os()
             .map(|argument| argument.to_string_lossy().into_owned())

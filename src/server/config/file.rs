@@ -78,7 +78,7 @@ pub(super) struct File {
     pub(super) dispatch_idempotent: bool,
     pub(super) tool_connect_timeout: Seconds<5_000>,
     pub(super) max_parallel_tools: Count<1, 8>,
-    /// The least leaves room for the head of a result, the note of what was cut, and its tail.
+    /// The least value has space for the head of a result, the note about the cut, and its tail.
     pub(super) max_result_chars: Count<256, 48_000>,
     pub(super) max_turn_bytes: ByteSize<0, { 64 * MIB }>,
     pub(super) redact_secrets: Switch<true>,
@@ -164,7 +164,7 @@ pub(super) struct File {
     pub(super) upstreams: Vec<UpstreamSection>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools: Vec<ToolSection>,
-    /// After the checks: those of the JSON file as well.
+    /// After the checks, it includes the servers of the JSON file.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) mcp_servers: BTreeMap<String, McpServerSection>,
     pub(super) mcp_requests: McpRequestsSection,
@@ -267,7 +267,7 @@ pub(super) struct ToolSection {
     pub(super) headers: Headers,
     pub(super) secret_env: Option<VariableName>,
     pub(super) secret_file: Option<PathBuf>,
-    /// These three are by default, without `url`, those of the dispatch URL.
+    /// The defaults of these three, without `url`, are the values of the dispatch URL.
     pub(super) timeout: Option<Seconds<30_000>>,
     pub(super) max_retries: Option<Count<0, 2>>,
     pub(super) max_answer_bytes: Option<ByteSize<1, { 4 * MIB }>>,

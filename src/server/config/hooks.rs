@@ -45,7 +45,7 @@ fn service_settings(
     })
 }
 
-/// Of its answers the status counts alone.
+/// Only the status of its answers counts.
 fn approval_webhook(
     section: &ApprovalWebhookSection,
     checks: &Validation<'_>,

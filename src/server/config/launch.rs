@@ -54,7 +54,7 @@ impl LaunchConfig {
     }
 }
 
-/// Where Git finds its configuration in the user's home directory.
+/// The path of Git's configuration in the user's home directory.
 fn git_config(env: Environment<'_>) -> Option<PathBuf> {
     let named = env("GIT_CONFIG_GLOBAL").map(PathBuf::from);
     let home = env("HOME").map(PathBuf::from);

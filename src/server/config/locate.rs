@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::hints;
 
-/// Where each key of a text is.
+/// The line of each key of a text.
 #[derive(Debug, Default)]
 pub(super) struct KeyLines(Vec<KeyLine>);
 

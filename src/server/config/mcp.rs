@@ -33,7 +33,7 @@ const PASSED_ON: [&str; 2] = ["PATH", "HOME"];
 /// A server before its checks.
 struct Candidate {
     name: String,
-    /// Where it is described.
+    /// The place of its description.
     origin: Origin,
     section: McpServerSection,
 }
@@ -108,7 +108,7 @@ fn requests(file: &File, checks: &Validation<'_>) -> Result<McpRequestSettings, 
     }
 }
 
-/// The servers in their order: those of the settings, then those of the JSON file.
+/// The servers in their order: first the servers of the settings, then the servers of the JSON file.
 fn candidates(file: &mut File, checks: &mut Validation<'_>) -> Result<Vec<Candidate>, ConfigError> {
     let of_file = std::mem::take(&mut file.mcp_servers);
     let mut found: Vec<Candidate> = of_file
@@ -150,7 +150,7 @@ fn candidates(file: &mut File, checks: &mut Validation<'_>) -> Result<Vec<Candid
     Ok(found)
 }
 
-/// Where a server is described, with what its checks need.
+/// The place of a server's description, with what its checks need.
 struct Place<'a, 'b> {
     origin: Origin,
     checks: &'a Validation<'b>,
@@ -291,7 +291,7 @@ impl Place<'_, '_> {
         }
     }
 
-    /// The key of a member of this server, for checks that know the settings' file only.
+    /// The key of a member of this server, for checks that only read the settings' file.
     fn key(&self, member: &str) -> String {
         match &self.origin {
             Origin::Key { key, .. } => format!("{key}.{member}"),

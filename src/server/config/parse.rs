@@ -1,4 +1,4 @@
-//! From texts to values: pure functions. Each error names the problem and its remedy.
+//! Parses texts into values; the functions are pure. Each error names the problem and its remedy.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ pub(super) fn store_text(store: &StoreUrl) -> String {
     }
 }
 
-/// Where the contents of files are kept.
+/// The location of the contents of files.
 #[derive(Debug, Clone)]
 pub(super) enum FilesPlace {
     Directory(PathBuf),

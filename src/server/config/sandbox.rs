@@ -159,7 +159,7 @@ fn workers_for(memory_kib: u64) -> usize {
     usize::try_from(workers).unwrap_or(usize::MAX)
 }
 
-/// The memory that this process may use: that of the machine, or of its control group if that is less.
+/// The memory that this process may use: the memory of the machine, or of its control group if that is less.
 fn memory_kib() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let group = fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();

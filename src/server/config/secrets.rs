@@ -1,6 +1,6 @@
 //! The values of settings that are secret, so that they can be hidden elsewhere.
 //!
-//! They are recorded where they are read: whoever reads a new one in the same way need not think of this.
+//! The functions that read secrets also record them, so a new secret that is read with them is hidden too.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,7 @@
-//! Reads the file, and replaces its values by those of variables and flags.
+//! Reads the file, and replaces its values by the values of variables and flags.
 //!
-//! A flag, its variable and its key in the file have the same name. A flag or variable is checked alone first, so that an
-//! error names it; then its value replaces that of the key.
+//! A flag, its variable and its key in the file have the same name. A flag or variable is checked alone first, so that
+//! an error names it; then its value replaces the value of the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use super::file::File;
 use super::locate::{self, KeyLines};
 use super::{ConfigError, Environment, Origin, hints, names, parse};
 
-/// Where the values of the keys come from.
+/// The origins of the values of the keys.
 #[derive(Debug)]
 pub(super) struct Origins {
     file: Option<Arc<str>>,
@@ -41,7 +41,7 @@ impl Origins {
         self.set.contains_key(key) || self.lines.line(key).is_some()
     }
 
-    /// Where the value of a key comes from; for a missing key, the place where the file would hold it.
+    /// The origin of a key's value; for a missing key, its place in the file.
     pub(super) fn of(&self, key: &str) -> Origin {
         let file = || Origin::Key {
             file: self.file.clone(),
@@ -56,7 +56,7 @@ impl Origins {
         self.set.contains_key(key) || self.lines.iter().any(|(known, _)| known == key)
     }
 
-    /// Where the value of a key comes from, without the key.
+    /// The origin of a key's value, without the key.
     pub(super) fn place(&self, key: &str) -> Origin {
         match self.of(key) {
             Origin::Key { file, line, .. } => Origin::Key {
@@ -68,7 +68,7 @@ impl Origins {
         }
     }
 
-    /// The values of keys that stand for a list with one entry.
+    /// The values of keys that are short forms of a list with one entry.
     pub(super) fn short_forms(&self) -> &Table {
         &self.short_forms
     }

@@ -109,7 +109,7 @@ texts! {
     PythonProgram(PathBuf) = parse::interpreter, |it| it.display().to_string(), "python3".into();
     /// A module that Python can import.
     ModuleName(String) = names::module, String::clone;
-    /// Where the contents of files are kept.
+    /// The location of the contents of files.
     FilesDir(FilesPlace) = parse::files_place, parse::files_place_text;
     /// A directory that is used for one thing only.
     WorkDir(PathBuf) = parse::work_directory, |it| it.display().to_string();

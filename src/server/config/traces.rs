@@ -82,7 +82,7 @@ fn endpoint(file: &File, checks: &Validation<'_>) -> Result<Option<(Url, Origin)
         return Ok(None);
     };
     let url = http_url(&given.value).map_err(|problem| given.refused(problem))?;
-    // That of traces is used as it is.
+    // A URL that is only for traces is used unchanged.
     let url = match given.name == names[0] {
         true => url,
         false => below(&url),
@@ -115,7 +115,7 @@ fn encoding(checks: &Validation<'_>) -> Result<SpanEncoding, ConfigError> {
     }
 }
 
-/// The headers for the collector, all of which may be secret.
+/// The headers for the collector. Each of them may be secret.
 fn headers(checks: &Validation<'_>) -> Result<HeaderMap, ConfigError> {
     let names = [
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",

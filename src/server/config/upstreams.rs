@@ -92,7 +92,7 @@ fn single_to_list(file: &mut File, checks: &mut Validation<'_>) -> Result<(), Co
     Ok(())
 }
 
-/// Where the key of an upstream comes from.
+/// The origin of an upstream's key.
 fn key_source(section: &UpstreamSection, headers: &HeaderMap, has_api_keys: bool) -> KeySource {
     match (&section.api_key_env, &section.api_key_file) {
         (Some(variable), _) => KeySource::Variable(variable.0.clone()),
@@ -100,7 +100,7 @@ fn key_source(section: &UpstreamSection, headers: &HeaderMap, has_api_keys: bool
         (None, None) if KEY_HEADERS.iter().any(|name| headers.contains_key(*name)) => {
             KeySource::Headers
         }
-        // Where clients have keys of loopwright, these are not passed on.
+        // If clients have keys of loopwright, their keys are not passed on.
         (None, None) if has_api_keys => KeySource::None,
         (None, None) => KeySource::Clients,
     }

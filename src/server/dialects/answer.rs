@@ -87,7 +87,7 @@ impl AnswerForm {
         }
     }
 
-    /// A whole answer as a stream, for a client that asks again for an answer whose events are no longer kept.
+    /// A whole answer as a stream, for a client that asks again for an answer whose events were dropped.
     pub(crate) fn replay(&self, body: &[u8]) -> Bytes {
         let mut out = BytesMut::new();
         let body = std::str::from_utf8(body).unwrap_or_default();

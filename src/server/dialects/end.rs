@@ -12,12 +12,12 @@ pub(crate) struct Answer {
     pub(crate) body: PartedText,
     /// The time spent waiting for models and tools.
     pub(crate) waited: Duration,
-    /// It is kept as long as its session.
+    /// It is stored as long as its session.
     pub(crate) kept: bool,
 }
 
 impl Answer {
-    /// An answer that is kept for a while.
+    /// An answer that is stored for a limited time.
     pub(super) fn passing((body, waited): (PartedText, Duration)) -> Self {
         Self {
             body,
@@ -27,7 +27,7 @@ impl Answer {
     }
 }
 
-/// An error, as a client is told of it.
+/// An error in the form that a client gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,

@@ -38,7 +38,7 @@ pub enum ApprovalsError {
          decides for all keys"
     )]
     NotFound(ApprovalId),
-    /// Nothing is left to decide.
+    /// The question is closed.
     #[error(
         "{0} was decided before, has expired, or its conversation went on without it; `loopwright approvals list` shows what waits"
     )]

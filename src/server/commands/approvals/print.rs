@@ -40,7 +40,7 @@ pub(super) struct ListedCall {
 /// What stands for a value that there is not.
 const NONE: &str = "-";
 
-/// The list, for lines of so many columns. An id is never cut.
+/// The list, for lines of `width` columns. An id is never cut.
 pub(super) fn table(calls: &[ListedCall], now: i64, width: usize) -> String {
     if calls.is_empty() {
         return "nothing waits\n".to_owned();

@@ -1,5 +1,5 @@
-//! Texts and JSON as a terminal may get them: without control characters, and without characters that cannot be seen or that
-//! turn the direction of the text. Each of these is written as JSON escapes it, so that a person sees that it is there.
+//! Makes texts and JSON safe for a terminal: without control characters, invisible characters, and characters that turn
+//! the direction of the text. Each of these is written as a JSON escape, so that a person sees it.
 
 use std::fmt::Write;
 
@@ -95,7 +95,7 @@ fn is_unseen(one: char) -> bool {
     )
 }
 
-/// The beginning of a text that fits into so many columns; what is cut ends with `…`.
+/// The beginning of a text that fits into this number of columns; a cut text ends with `…`.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if self::columns(text) <= columns {
         return text.to_owned();
@@ -119,7 +119,7 @@ pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(width).sum()
 }
 
-/// From the first characters on that some terminals show in two columns, all count as such.
+/// The width of a character. All characters from the first one on that some terminals show in two columns count as two.
 fn width(one: char) -> usize {
     match one {
         '…' | '\0'..'\u{1100}' => 1,

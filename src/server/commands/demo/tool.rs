@@ -1,6 +1,6 @@
 //! The sample tool server: weather, tickets and their comments, with fixed answers.
 //!
-//! Tools and answers are data (`tools.json`). Knows nothing of models or conversations.
+//! Tools and answers are data (`tools.json`). Does not depend on models or conversations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

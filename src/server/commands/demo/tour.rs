@@ -30,7 +30,7 @@ pub(super) struct Tour {
     stops: Vec<TourRequest>,
     /// The first example, answered in one piece.
     whole: TourRequest,
-    /// Lines of Python that ask the same. `{base}` stands for the address of the server.
+    /// Lines of Python that send the same request. `{base}` is replaced by the address of the server.
     python: Vec<String>,
     pub(super) proposals: Vec<TourRequest>,
     reads: Vec<String>,
@@ -51,7 +51,7 @@ pub(super) struct TourRequest {
     pub(super) request: Box<RawValue>,
 }
 
-/// Where the tour goes, and what it finds there.
+/// The server and the host on which the tour runs.
 #[derive(Debug)]
 pub(super) struct TourPlace {
     /// The address of the server.
@@ -62,7 +62,7 @@ pub(super) struct TourPlace {
     pub(super) missing: Vec<String>,
     /// Whether this host can run code.
     pub(super) code: bool,
-    /// Where files are saved.
+    /// The directory for saved files.
     pub(super) downloads: PathBuf,
 }
 

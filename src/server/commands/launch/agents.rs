@@ -215,7 +215,7 @@ fn claude(config: &LaunchConfig, server: &str, facts: &ServerFacts) -> AgentSetu
         install: "npm install -g @anthropic-ai/claude-code",
         variables,
         files: vec![
-            // The first start would ask for an account.
+            // Without this file the first start requires an account.
             AgentFile {
                 path: "home/.claude.json",
                 content: format!("{:#}\n", json!({"hasCompletedOnboarding": true})),

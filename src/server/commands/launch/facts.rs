@@ -31,7 +31,7 @@ const NO_SUCH_PATH: [StatusCode; 3] = [
     StatusCode::NOT_IMPLEMENTED,
 ];
 
-/// What an agent is told of the server.
+/// The facts about the server that an agent gets.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServerFacts {
     pub(super) model: String,
@@ -58,7 +58,7 @@ struct NamedTool {
     name: String,
 }
 
-/// Asks for all of it.
+/// Requests all facts from the server.
 pub(super) async fn ask(
     config: &LaunchConfig,
     client: &ServerClient<'_>,
@@ -124,7 +124,7 @@ async fn searches(client: &ServerClient<'_>) -> Result<bool, LaunchError> {
     Ok(tools.is_some_and(|tools| tools.data.iter().any(|tool| tool.name == "web_search")))
 }
 
-/// Asks for a message without any content: a server with the API refuses the body, and runs no model.
+/// Sends a message without any content: a server with the API refuses the body, and runs no model.
 async fn look_for_messages(client: &ServerClient<'_>, model: &str) -> Result<(), LaunchError> {
     let body = json!({"model": model}).to_string().into_bytes();
     let (status, _) = client.exchange(Method::POST, "/v1/messages", body).await?;

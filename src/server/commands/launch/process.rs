@@ -29,7 +29,7 @@ struct PassedSignals {
 
 /// Runs the agent to its end; returns its exit status.
 pub(super) async fn run(config: &LaunchConfig, setup: &AgentSetup) -> Result<u8, LaunchError> {
-    // Before the agent starts, so that no signal ends this process while the directory is there.
+    // Before the agent starts, so that no signal ends this process while the directory exists.
     let mut signals = PassedSignals::listen().map_err(LaunchError::Signals)?;
     let directory = prepared(setup).map_err(LaunchError::Directory)?;
     let mut command = Command::new(setup.program);

@@ -40,7 +40,7 @@ const KNOWN: &[&str] = &[
 pub(super) struct JsonServer {
     /// Its name.
     pub(super) name: String,
-    /// Where it is in the file, as a path of members.
+    /// The place in the file, as a path of members.
     pub(super) place: String,
     /// Its keys.
     pub(super) section: McpServerSection,

@@ -1,5 +1,5 @@
-//! Decodes a chat request into the draft of a turn. No field is parsed twice, and the messages are not parsed here: those of
-//! a request that passes through never are.
+//! Decodes a chat request into the draft of a turn. No field is parsed twice. The messages are not parsed here, because
+//! the messages of a request that passes through are never parsed.
 
 mod schema;
 
@@ -158,7 +158,7 @@ pub(crate) fn decode(body: &Bytes, head: &RequestHead) -> Result<DecodedChat, Re
     Ok(DecodedChat { decoded, reply })
 }
 
-/// The tools that a request declares and asks for.
+/// The tools that a request declares and the tools that it asks for.
 fn tools(object: &RawObject<'_>, faults: &mut Faults) -> DraftTools {
     let entries = Field::of(object, "tools").read("an array of tool definitions");
     let entries: Option<Vec<&RawValue>> = faults.note(FaultScope::Request, entries);
@@ -230,7 +230,7 @@ fn wants_json(response_format: Field<'_>) -> bool {
     kind.is_some_and(|kind| matches!(&*kind, "json_object" | "json_schema"))
 }
 
-/// The body of a request without its number of rounds, which an upstream does not know.
+/// The body of a request without its number of rounds, which upstreams do not accept.
 pub(crate) fn without_rounds(body: &Bytes) -> Bytes {
     match body_object(body) {
         Ok(object) => format!("{{{}}}", object.members_without(&["max_tool_rounds"])).into(),

@@ -37,7 +37,7 @@ pub(in crate::dialects) enum EntryKind<'a> {
         /// The whole entry.
         json: Cow<'a, RawValue>,
     },
-    /// A tool that is left out, and what the client is told.
+    /// A tool that is left out, with the notice for the client.
     LeftOut(Notice),
     /// Invalid; the text is the problem, for the client.
     Unusable(String),

@@ -43,8 +43,8 @@ impl ResponseAnswer {
         Some(self.answer(response, waited))
     }
 
-    /// Ends the events with an error. The failed response is the answer where nobody waits for a status any more. A run that
-    /// the end of the process breaks off has no answer.
+    /// Ends the events with an error. The failed response is the answer if the client waits for no status any more. A
+    /// run that ends with the process has no answer.
     pub(crate) fn fail(&mut self, failure: &Failure, out: &mut BytesMut) -> Option<Answer> {
         let error = ResponseFailure::of_envelope(&failure.envelope);
         let response = self.encoder.fail(&error, out);

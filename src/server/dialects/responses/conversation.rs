@@ -4,7 +4,8 @@ use agent::session::{Change, StoredMessage, View};
 use protocol::ids::RunId;
 use protocol::openai::message::{Message, Role};
 
-/// The change that appends messages to a session with so many; instructions at its beginning are added to those that it has.
+/// The change that appends messages to a session that has `stored_messages`. Leading instructions are added to the
+/// instructions of the session.
 pub(crate) fn change_of(
     mut instructions: Vec<Message>,
     stored_messages: usize,
@@ -31,8 +32,8 @@ pub(crate) fn change_of(
     }
 }
 
-/// An empty answer. It separates the items before it from those of the next turn, so that they keep their ids. The model
-/// does not see it.
+/// An empty answer. It separates the items before it from the items of the next turn, so that they keep their ids. The
+/// model does not see it.
 fn end_of_items() -> StoredMessage {
     StoredMessage {
         view: Some(View {

@@ -45,12 +45,12 @@ enum ShownItems {
     Named,
     #[default]
     All,
-    /// Those of hosted tools that the request declares.
+    /// Calls of hosted tools that the request declares.
     Declared,
     None,
 }
 
-/// What the encoder needs to know of a request.
+/// The options of a request for the encoder.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ResponseOptions {
@@ -105,7 +105,7 @@ pub(crate) struct DecodedResponse {
 }
 
 impl ResponseOptions {
-    /// Those of a request for this model that asked for nothing else.
+    /// The options of a request for this model without further fields.
     ///
     /// # Errors
     /// Never: the request is a plain one.

@@ -67,7 +67,7 @@ pub(crate) struct ResponseFailure {
 }
 
 impl ResponseFailure {
-    /// Reads `{"error":{…}}`, which may be that of a model server.
+    /// Reads `{"error":{…}}`, which may come from a model server.
     pub(crate) fn of_envelope(envelope: &str) -> Self {
         let error = RawObject::parse(envelope).ok();
         let error = error.and_then(|error| error.get_some("error"));

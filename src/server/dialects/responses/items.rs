@@ -39,14 +39,14 @@ pub(crate) enum ItemOrigin {
 #[derive(Debug)]
 pub(crate) struct ItemSource<'a> {
     pub(crate) kind: ItemSourceKind<'a>,
-    /// A text that stands for the run or the session in the ids of its items.
+    /// The run's or session's part of the ids of its items.
     pub(crate) scope: &'a str,
 }
 
 #[derive(Debug)]
 pub(crate) enum ItemSourceKind<'a> {
     Instruction(usize),
-    /// What a request brought. `number` stands for the message in the ids.
+    /// A message of a request. `number` is the message's part of the ids.
     Input {
         stored: &'a StoredMessage,
         number: usize,
@@ -80,7 +80,7 @@ pub(crate) fn sources<'a>(
                     scope: run.as_str(),
                 });
             }
-            // Of messages that no response is known for.
+            // Messages for which no response is stored.
             None => sources.extend(turn.rest(scope)),
         }
     }
@@ -112,7 +112,7 @@ pub(crate) fn input_sources<'a>(
 /// The messages of one turn, or those after the last one.
 #[derive(Debug)]
 pub(crate) struct TurnMessages<'a> {
-    /// Where the messages begin in the session.
+    /// The index in the session at which the messages begin.
     pub(crate) start: usize,
     pub(crate) messages: &'a [StoredMessage],
     pub(crate) run: Option<RunId>,
@@ -223,7 +223,7 @@ impl<'a> TurnMessages<'a> {
     }
 }
 
-/// The items of a message that a request brought. `number` stands for the message in their ids.
+/// The items of a message of a request. `number` is the message's part of their ids.
 pub(crate) fn items_at(
     message: &Message,
     scope: &str,
@@ -265,7 +265,7 @@ fn id_in(scope: &str, number: usize) -> impl Fn(&str, Option<&str>) -> String {
     }
 }
 
-/// What stands for a call in the id of its item. The other calls of the message keep theirs when one is deleted.
+/// The call's part of an item id. It does not change when other calls of the message are deleted.
 fn call_suffix(call_id: &str) -> String {
     format!("x{}", digest_of(call_id.as_bytes()))
 }
@@ -275,7 +275,7 @@ fn digest_of(bytes: &[u8]) -> String {
     hex(Sha256::digest(bytes).get(..6).unwrap_or_default())
 }
 
-/// A text that stands for a session in ids. It says nothing of the session's own id.
+/// The session's part of item ids. It does not reveal the session's own id.
 pub(crate) fn scope(id: &SessionId) -> String {
     let digest = Sha256::digest(id.as_str());
     hex(digest.get(..16).unwrap_or_default())

@@ -92,7 +92,7 @@ impl<'a> ApprovalRequiredEvent<'a> {
 }
 
 impl<'a> PendingApproval<'a> {
-    /// That of a call, in the session if it is stored.
+    /// The question about a call, in the session if it is stored.
     pub(crate) fn new(call: &'a WaitingCall, session_id: Option<&'a SessionId>) -> Self {
         let WaitingCall { of, wait } = call;
         Self {

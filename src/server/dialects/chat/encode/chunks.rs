@@ -199,7 +199,7 @@ impl ChunkEncoder {
                 out.extend_from_slice(part.as_bytes());
             }
         }
-        // The members of the event are appended to those of the chunk.
+        // The members of the event are appended to the members of the chunk.
         let members = event.members.strip_prefix('{').unwrap_or_default();
         let members = members.strip_suffix('}').unwrap_or_default();
         out.reserve(members.len() + CHUNK_OVERHEAD);

@@ -30,7 +30,7 @@ pub(crate) struct CompletionCollector {
     /// The texts of the calls, by round and place in it.
     calls: Vec<((u32, usize), PartedText)>,
     files: Vec<PartedText>,
-    /// The images of the calls for the message, in the same way, if the client wants them there.
+    /// The images of the calls, by round and index, if the client wants them in the message.
     images: Option<Vec<((u32, usize), PartedText)>>,
     outcome: Option<Box<Outcome>>,
 }

@@ -1,4 +1,4 @@
-//! A whole answer as a stream: for a client that asks again for an answer whose chunks are no longer kept.
+//! A whole answer as a stream, for a client that asks again for an answer whose chunks were dropped.
 
 use bytes::BytesMut;
 use serde_json::value::RawValue;

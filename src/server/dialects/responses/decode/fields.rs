@@ -207,7 +207,7 @@ impl<'a> ResponseFields<'a> {
     }
 }
 
-/// The model of the request, or that of the response which it continues.
+/// The model of the request, or the model of the response that it continues.
 fn model(object: &RawObject<'_>, known: &KnownHistory) -> Result<String, RequestError> {
     let model: Option<String> = body_member(object, "model", "a string")?;
     model.or_else(|| known.model.clone()).ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! `input`: items, which become chat messages.
 //!
-//! In a session, a response is one assistant message, as the history compares it, and calls of hosted tools are those of the
-//! history. Without one, every round is a message, and such calls are rebuilt from what their items hold.
+//! In a session, a response is one assistant message, as in the history, and calls of hosted tools are the calls of the
+//! history. Without a session, every round is a message, and such calls are rebuilt from their items.
 
 mod content;
 pub(super) mod item;
@@ -30,7 +30,7 @@ pub(super) struct InputFields {
     pub(super) unknown_calls: Vec<String>,
     /// Decisions about calls that wait.
     pub(super) decisions: Vec<GivenDecision>,
-    /// The items that record what somebody else ran.
+    /// The items that record calls that other servers ran.
     records: Vec<usize>,
 }
 
@@ -94,7 +94,7 @@ impl InputFields {
         let items: Vec<&RawValue> = serde_json::from_str(input.get())
             .map_err(|_| RequestError::invalid("input", "must be a text or a list of items"))?;
         if items.is_empty() {
-            // A turn of the session may wait to go on.
+            // The session may have a suspended turn that this request resumes.
             return match in_session {
                 true => Ok(Self::default()),
                 false => Err(missing()),
@@ -124,7 +124,7 @@ impl InputFields {
         }
     }
 
-    /// What the client is told about the items that record what somebody else ran.
+    /// The notice for the client about the items that record calls of other servers.
     pub(super) fn notice(&self) -> Option<Notice> {
         let (first, more) = self.records.split_first()?;
         let which = match more.len() {

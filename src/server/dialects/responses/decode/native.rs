@@ -1,4 +1,4 @@
-//! Whether a request concerns the loop at all, for model servers that speak the Responses API themselves.
+//! Whether the loop has a part in a request, for model servers that support the Responses API themselves.
 
 use std::borrow::Cow;
 

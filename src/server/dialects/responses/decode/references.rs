@@ -9,12 +9,12 @@ use protocol::ids::{ApprovalId, RunId, SessionId};
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::{RequestError, body_member, body_object};
 
-/// What of earlier responses a request refers to, not looked up yet.
+/// The earlier responses and items that a request refers to, not looked up yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct References {
     /// `previous_response_id`.
     pub(crate) previous: Option<String>,
-    /// The request names no model, so that it is that of the response before.
+    /// The request names no model, so the model of the response before is used.
     pub(crate) lacks_model: bool,
     /// The id of `conversation`.
     pub(crate) conversation: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct References {
     pub(crate) newest: Option<RunId>,
     /// The newest approval that the input decides.
     pub(crate) approval: Option<ApprovalId>,
-    /// The input has the questions as well, so that it is the whole conversation.
+    /// The input also has the questions, so it is the whole conversation.
     pub(crate) has_questions: bool,
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct NamedContainer {
     pub(crate) param: String,
 }
 
-/// What was found of earlier responses.
+/// The result of looking up the earlier responses.
 #[derive(Debug, Default)]
 pub(crate) struct KnownHistory {
-    /// The session that the turn goes on in.
+    /// The session that the turn continues.
     pub(crate) session: Option<SessionId>,
-    /// The session in whose interpreter code runs, if it is not that of the turn.
+    /// The session in whose interpreter code runs, if it is not the session of the turn.
     pub(crate) container: Option<SessionId>,
     /// The run whose answer the turn follows.
     pub(crate) previous: Option<RunId>,
@@ -56,10 +56,10 @@ pub(crate) struct KnownHistory {
 }
 
 impl References {
-    /// Reads what a body refers to, of which at most so many are items.
+    /// Reads the references in a body; at most `most` of them may be items.
     ///
     /// # Errors
-    /// When a reference has the wrong shape, there are too many, or there are two of which one excludes the other.
+    /// When a reference has the wrong shape, there are too many, or one excludes another.
     pub(crate) fn read(body: &[u8], most: usize) -> Result<Self, RequestError> {
         let object = body_object(body)?;
         let previous: Option<String> = body_member(&object, "previous_response_id", "a string")?;

@@ -233,7 +233,7 @@ fn custom_description(object: &RawObject<'_>) -> String {
     description
 }
 
-/// An MCP server as responses have it: what only the server may know is left out.
+/// An MCP server as responses have it: without the members that are secret.
 fn without_secrets(object: &RawObject<'_>) -> String {
     format!(
         "{{{}}}",
@@ -254,7 +254,7 @@ fn echoed_function(object: &RawObject<'_>) -> String {
     json
 }
 
-/// Whether a web search is not to search the live web.
+/// Whether a web search must not use the live web.
 pub(super) fn forbids_live_web(tool: &RawObject<'_>) -> bool {
     let access = tool.get_some("external_web_access");
     access.is_some_and(|access| access.get() == "false")

@@ -21,7 +21,7 @@ pub(super) struct HeldCalls(VecDeque<HeldCall>);
 #[derive(Debug)]
 struct HeldCall {
     calling: Calling,
-    /// Nothing is known of it but that it may wait.
+    /// The call may have to wait; nothing else has happened yet.
     may_wait: bool,
     /// It has ended.
     record: Option<Box<ToolCallRecord>>,
@@ -78,7 +78,7 @@ impl ResponseEncoder {
         self.release(out);
     }
 
-    /// Tells that a person is asked about a call for which there will be no item, for clients that ask for it.
+    /// Reports that a person is asked about a call for which there will be no item, for clients that ask for it.
     pub(super) fn asks(
         &mut self,
         call: &WaitingCall,

@@ -1,4 +1,4 @@
-//! The items of calls that the server runs: those of hosted tools.
+//! The items of server-side calls: calls of hosted tools.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(in crate::dialects::responses) const LABEL: &str = "loopwright";
 pub(super) struct ShownCalls {
     run: RunId,
     options: Arc<ResponseOptions>,
-    /// Those that run and are shown, by their id.
+    /// The calls that run and are shown, by their id.
     open: HashMap<String, OpenCall>,
 }
 

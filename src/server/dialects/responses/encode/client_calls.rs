@@ -35,7 +35,7 @@ pub(super) struct ClientCalls {
 struct ArrivingCall {
     place: ItemPlace,
     call_id: String,
-    /// As the model is offered it.
+    /// The name under which the model is offered it.
     name: String,
     is_custom: bool,
     /// What of the arguments was sent. The input of a custom tool is known with its end.

@@ -21,7 +21,7 @@ impl EventWriter {
         self.write_parts(kind, &[members], out);
     }
 
-    /// Writes an error, whose `type` is that of the event and not of the error.
+    /// Writes an error. Its `type` is the event's type, not the error's.
     pub(super) fn write_error(&mut self, members: &str, out: &mut BytesMut) {
         // The members begin with the class of the error, which only the inner object has.
         let flat = members

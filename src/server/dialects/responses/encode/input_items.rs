@@ -108,8 +108,8 @@ pub(crate) fn input_items(
     items.into_iter().flatten().collect()
 }
 
-/// The items of what an assistant message says and of its calls, as those of an answer. `result` finds the output of a
-/// call that was run by the server.
+/// The items of an assistant message's text and calls, in the form of an answer. `result` finds the output of a
+/// server-side call.
 pub(crate) fn answer_items<'m>(
     message: &Message,
     id: impl Fn(&str, Option<&str>) -> String,

@@ -17,7 +17,7 @@ pub(in crate::dialects::responses) const REASONING_MARK: &str = "lwr1.";
 /// The end of a text that calls follow: between the texts of two rounds, as a session has them.
 pub(in crate::dialects::responses) const BETWEEN_ROUNDS: &str = "\n\n";
 
-/// The place of an item among those of its response.
+/// The place of an item in its response.
 #[derive(Debug, Clone)]
 pub(super) struct ItemPlace {
     pub(super) id: String,
@@ -43,7 +43,7 @@ impl ItemPlace {
         )
     }
 
-    /// Reports that the item is there.
+    /// Reports that the item was added.
     pub(super) fn added(&self, item: &str, events: &mut EventWriter, out: &mut BytesMut) {
         let members = format!("\"output_index\":{},\"item\":{item}", self.index);
         events.write("response.output_item.added", &members, out);
@@ -72,7 +72,7 @@ pub(super) struct OpenMessage {
     /// JSON texts of the parts that are complete.
     done: Vec<String>,
     open: Option<OpenPart>,
-    /// Of the text.
+    /// The annotations of the text.
     annotations: Vec<String>,
     /// JSON texts.
     logprobs: Vec<String>,
@@ -84,7 +84,7 @@ struct OpenPart {
     text: String,
     /// The members of its deltas before the text.
     before: String,
-    /// Those of its other events.
+    /// The members of its other events.
     members: String,
 }
 

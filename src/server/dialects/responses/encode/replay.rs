@@ -1,4 +1,4 @@
-//! A whole response as a stream: for a client that asks again for a response whose events are no longer kept.
+//! A whole response as a stream, for a client that asks again for a response whose events were dropped.
 
 use bytes::BytesMut;
 use serde_json::value::RawValue;

@@ -23,7 +23,7 @@ const REASONING_FIELDS: [&str; 6] = [
     "thinking_blocks",
 ];
 
-/// The change that deletes the item with the index `removed` among `items`, which are those of one message or answer of the
+/// The change that deletes the item with the index `removed` among `items`, the items of one message or answer of the
 /// session. `None` if it is not known which message the item shows.
 pub(crate) fn without_item(
     session: &StoredSession,

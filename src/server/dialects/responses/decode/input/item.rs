@@ -126,7 +126,7 @@ impl<'a> InputItem<'a> {
                 });
                 self.hosted(messages, &name, &arguments, &result);
             }
-            // What the tools are is known to the server, or read with `tools`. Decisions are made before the turn goes on.
+            // The server has the tools, or reads them with `tools`. Decisions are stored before the turn resumes.
             "mcp_list_tools" | ADDITIONAL_TOOLS | REQUEST | RESPONSE => {}
             other => match records::text_of(other, &self.object) {
                 Some(text) => messages.record(self.index, &text),
@@ -196,7 +196,7 @@ impl<'a> InputItem<'a> {
         Ok(())
     }
 
-    /// Adds a call of a hosted tool of which no record is left, with its result.
+    /// Adds a call of a hosted tool, with its result, if the history does not have it.
     fn hosted(&self, messages: &mut Messages, name: &str, arguments: &str, result: &str) {
         let id = text(&self.object, "id").unwrap_or_else(|| format!("call_{}", self.index));
         messages.hosted(self.index, &id, name, arguments, result);

@@ -54,7 +54,7 @@ impl Messages {
         }
     }
 
-    /// What somebody else ran, as a text for the model.
+    /// Adds a record of another server's call, as a text for the model.
     pub(super) fn record(&mut self, index: usize, text: &str) {
         self.done.records.push(index);
         self.user(index, &quoted(text));
@@ -203,7 +203,7 @@ impl Messages {
         };
         let mut json = String::from(r#"{"role":"assistant""#);
         let text = round.text.as_deref();
-        // What the encoder has put between this text and that of the next round is not the model's.
+        // The separator between this text and the text of the next round comes from the encoder, not from the model.
         let text = match round.calls.is_empty() {
             true => text,
             false => text.map(|text| text.strip_suffix(BETWEEN_ROUNDS).unwrap_or(text)),
