@@ -32,7 +32,7 @@ pub struct TooManyCalls;
 /// Why a reply is neither complete nor cut at a limit: how the upstream ended it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IncompleteReply {
-    /// With a word that means a failure, or that is not known.
+    /// The finish reason means a failure or is unknown.
     #[error("the model server ended its answer with the finish reason {0}")]
     Failed(String),
     /// Without a word, and before anything whole had come.

@@ -1,7 +1,7 @@
 //! Decodes the chunks of all known variants of the chat protocol.
 //!
-//! The decoder tolerates the known deviations from OpenAI's chunks, and turns each chunk into [`ModelEvent`]s. It knows
-//! nothing of sockets.
+//! The decoder tolerates the known deviations from OpenAI's chunks, and turns each chunk into [`ModelEvent`]s. It does
+//! not depend on sockets.
 
 mod calls;
 mod content;
@@ -338,7 +338,7 @@ impl ChunkDecoder {
             None => ContentTexts::of_parts(value),
         };
         self.has_parts |= !content.parts.is_empty();
-        // From then on the parts are complete.
+        // After the first content with parts, every text is a part too.
         if self.has_parts && content.parts.is_empty() && !content.text.is_empty() {
             content.parts.push(text_part(&content.text));
         }

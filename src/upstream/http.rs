@@ -186,7 +186,7 @@ impl HttpUpstream {
         &self,
         request: ForwardRequest,
     ) -> Result<ForwardResponse, UpstreamError> {
-        // Whoever asks for the models says what is wrong with the answer.
+        // The caller that asks for the models reports a faulty answer itself.
         let is_list = request.path_and_query == MODELS_PATH;
         let uri = match request.path_and_query.as_str() {
             // The common case. It saves the few microseconds of parsing a URL.

@@ -1,4 +1,4 @@
-//! Quirks that upstreams show while the server runs. They are kept in memory and forgotten when the process ends.
+//! Quirks that upstreams show while the server runs. They are held in memory and lost when the process ends.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

@@ -1,7 +1,7 @@
 //! Upstreams: the trait, its requests and responses, its errors.
 //!
-//! Everything that is specific to one upstream is here: encoding, quirks, time-outs. This module knows nothing of the
-//! loop, of sessions or of the client.
+//! Everything that is specific to one upstream is here: encoding, quirks, time-outs. This module does not depend on the
+//! loop, on sessions or on clients.
 
 pub mod assemble;
 pub(crate) mod decode;
@@ -53,7 +53,7 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Who provides its models, as traces name it: by default the one whose API the server speaks.
+    /// The provider of its models, as traces name it: by default the provider whose API the server has.
     fn provider(&self) -> &'static str {
         self.kind().map_or("openai", settings::ServerKind::provider)
     }
@@ -68,7 +68,7 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
         ""
     }
 
-    /// Where the key comes from that it is sent.
+    /// The origin of the key that it is sent.
     fn key_source(&self) -> &settings::KeySource {
         &settings::KeySource::None
     }
@@ -140,7 +140,7 @@ pub struct ModelCall {
     pub streams: bool,
     /// Whether it may be sent `stream_options`.
     pub sends_stream_options: bool,
-    /// What stands for the session in the affinity header of an upstream; its text says nothing of the caller's id.
+    /// The session's value in the affinity header of an upstream. It does not reveal the caller's id.
     pub session: WorkspaceId,
 }
 

@@ -1,6 +1,7 @@
-//! Looks at the upstreams: whether each answers a request for its models, what it is, and what to do if it does not answer.
+//! Probes the upstreams: whether each answers a request for its models, what it is, and what to do if it does not
+//! answer.
 //!
-//! A request of a client never waits for a look.
+//! A request of a client never waits for a probe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ const DELAYS: Backoff = Backoff {
 /// Tried by `look::names_in_the_log_are_bounded_and_plain`.
 const MAX_NAMED: usize = 5;
 
-/// A look at an upstream.
+/// The result of probing an upstream.
 #[derive(Debug, Clone)]
 pub struct Sight {
     /// The upstream.
@@ -38,13 +39,13 @@ pub struct Sight {
     pub state: UpstreamState,
     /// The models, or the cause and the remedy, for the operator.
     pub text: String,
-    /// Whether a later look is likely to find the same.
+    /// Whether a later probe is likely to find the same.
     is_final: bool,
 }
 
 impl Sight {
-    /// Whether the upstream can be used, as far as a look can tell. A server that lists no models may well answer, and one
-    /// whose key the clients have is in order.
+    /// Whether the upstream can be used, as far as a probe shows. A server without a list of models may still answer
+    /// calls, and a server that asks for a key is usable if the clients have the key.
     pub fn is_good(&self) -> bool {
         match self.state {
             UpstreamState::Ok | UpstreamState::NoModelsEndpoint => true,
@@ -62,12 +63,13 @@ impl Sight {
     }
 }
 
-/// Looks at all upstreams at the same time, with these headers. What was not seen before is logged.
+/// Probes all upstreams at the same time, with these headers. Logs what is new.
 pub async fn look(router: &Router, headers: &HeaderMap) -> Vec<Sight> {
     join_all(router.entries().iter().map(|entry| sight(entry, headers))).await
 }
 
-/// Looks at each upstream after the start, again and again at one that is not there, not ready or without models.
+/// Probes each upstream after the start. Repeats the probe while the upstream is unreachable, not ready or without
+/// models.
 pub async fn watch(router: Arc<Router>) {
     let agent = HeaderValue::from_static(AGENT);
     let headers = HeaderMap::from_iter([(USER_AGENT, agent)]);

@@ -29,7 +29,7 @@ pub struct UpstreamMemory {
     kind: Option<ServerKind>,
     /// The form of ids that it takes.
     style: CallIdStyle,
-    /// The upstream's ids, by those of the messages.
+    /// The upstream's ids, by the ids in the messages.
     ids: HashMap<String, String>,
     /// The upstream's ids that are in use. Some servers give the same id to calls of different messages.
     used: HashSet<String>,
@@ -47,7 +47,7 @@ impl UpstreamMemory {
         }
     }
 
-    /// The next message of the conversation as the upstream knows it.
+    /// The next message of the conversation in the form that the upstream sent.
     #[must_use]
     pub fn restored(&mut self, message: &Message) -> Message {
         match message.role() {

@@ -28,7 +28,7 @@ pub fn of_history(history: Vec<Message>, quirks: &Quirks) -> Vec<Message> {
     }
 }
 
-/// The messages that a round adds: those of the model and the results of its calls.
+/// The messages that a round adds: the model's message and the results of its calls.
 pub fn of_round<'a>(round: impl IntoIterator<Item = &'a Message>, quirks: &Quirks) -> Vec<Message> {
     let messages = adapted(round.into_iter().cloned(), quirks);
     match quirks.roles {

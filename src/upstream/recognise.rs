@@ -11,8 +11,8 @@ const LITELLM_CREATED: u64 = 1_677_610_602;
 /// The model of OpenAI that was really made at that time.
 const MADE_THEN: &str = "gpt-3.5-turbo";
 
-/// The kind of the server that gave this answer to a request for its models. What does not tell is no proof of anything: a
-/// list of which one entry does not fit gives no kind, as it may be that of a proxy in front of several servers.
+/// The kind of the server that gave this answer to a request for its models. Without a clear sign there is no kind. A
+/// list with one entry that does not fit has no kind either: it may come from a proxy in front of several servers.
 pub(super) fn kind_of(headers: &HeaderMap, body: &[u8]) -> Option<ServerKind> {
     of_headers(headers).or_else(|| of_list(body))
 }

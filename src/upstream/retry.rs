@@ -90,7 +90,7 @@ pub(crate) enum Remedy {
     Retry,
     /// Another upstream, but not this one.
     NextUpstream,
-    /// Nothing: the request itself is at fault.
+    /// The request is not repeated, because it is at fault itself.
     None,
 }
 

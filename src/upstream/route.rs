@@ -11,8 +11,9 @@ use protocol::ids::CallIdStyle;
 pub struct Route {
     first: Arc<dyn Upstream>,
     upstreams: Vec<Arc<dyn Upstream>>,
-    /// Quirks with which the messages and calls of a turn suit every candidate. The quirks that only concern the encoding for
-    /// one upstream (`streams`, `stream_options`, `think_tags`, `split_names`, `max_tokens_field`) are those of the first candidate.
+    /// Quirks with which the messages and calls of a turn suit every candidate. The quirks that only concern the
+    /// encoding for one upstream (`streams`, `stream_options`, `think_tags`, `split_names`, `max_tokens_field`) come
+    /// from the first candidate.
     pub quirks: Quirks,
 }
 
@@ -23,7 +24,7 @@ impl Route {
         Some(Self::over(first, upstreams))
     }
 
-    /// A route over candidates of which this is the first.
+    /// A route over candidates whose first one is `first`.
     pub(super) fn over(first: Arc<dyn Upstream>, upstreams: Vec<Arc<dyn Upstream>>) -> Self {
         let mut quirks = first.quirks().clone();
         for other in upstreams.iter().skip(1).map(|upstream| upstream.quirks()) {

@@ -1,6 +1,6 @@
 //! Chooses the upstreams of a request by the model's name.
 //!
-//! The router holds the model name patterns and the fail-over order. It does not know whether an upstream is healthy.
+//! The router holds the model name patterns and the fail-over order. It has no state about the health of upstreams.
 
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ pub struct Settings {
     pub base_url: Url,
     /// The key sent as `authorization: Bearer`. Without it the caller's header is passed on, if that is allowed.
     pub api_key: Option<SecretString>,
-    /// Where the key comes from, for logs.
+    /// The origin of the key, for logs.
     pub key_source: KeySource,
     /// Headers added to every request.
     pub headers: HeaderMap,
@@ -78,7 +78,7 @@ pub struct Quirks {
     pub send_reasoning: bool,
     /// The field in which the server takes reasoning.
     pub reasoning_field: ReasoningField,
-    /// What stands for the reasoning of a model's message that has none.
+    /// What is sent as reasoning of a model's message without reasoning.
     pub missing_reasoning: MissingReasoning,
     /// How the final call prevents tool calls.
     pub final_call: FinalCall,
@@ -88,7 +88,7 @@ pub struct Quirks {
     pub images: bool,
     /// Types of hosted tools (such as `web_search`) that the server runs itself.
     pub hosted_tools: Vec<String>,
-    /// What stands for the text of an assistant message that has calls and no text.
+    /// What is sent as text of an assistant message that has calls and no text.
     pub empty_content: EmptyContent,
     /// The server takes messages whose text is blank.
     pub blank_text: bool,
@@ -104,7 +104,7 @@ pub struct Quirks {
     pub max_tokens_field: MaxTokensField,
     /// The server has vLLM's `/tokenize`, which counts the tokens of messages.
     pub tokenize: bool,
-    /// APIs that the server speaks besides chat completions.
+    /// APIs that the server supports besides chat completions.
     pub native: Vec<NativeApi>,
 }
 
@@ -112,7 +112,7 @@ pub struct Quirks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(from = "WrittenThinkTags", into = "WrittenThinkTags")]
 pub enum ThinkTags {
-    /// Not at all.
+    /// The text has no reasoning.
     #[default]
     Off,
     /// Between an opening and a closing tag.
@@ -155,7 +155,7 @@ impl From<ThinkTags> for WrittenThinkTags {
     }
 }
 
-/// What stands for the text of an assistant message that has calls and no text.
+/// What is sent as text of an assistant message that has calls and no text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EmptyContent {
@@ -181,7 +181,7 @@ pub enum ReasoningField {
     Reasoning,
 }
 
-/// What stands for the reasoning of a model's message that has none.
+/// What is sent as reasoning of a model's message without reasoning.
 #[derive(
     Debug,
     Clone,
@@ -236,11 +236,11 @@ pub enum MaxTokensField {
     /// OpenAI's name.
     #[default]
     MaxCompletionTokens,
-    /// The older one, which some servers know alone.
+    /// The older name, which is the only one for some servers.
     MaxTokens,
 }
 
-/// An API that a server may speak besides chat completions.
+/// An API that a server may support besides chat completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NativeApi {

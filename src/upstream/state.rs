@@ -31,7 +31,7 @@ pub enum UpstreamState {
 }
 
 impl UpstreamState {
-    /// Whether the server is there and does not fail.
+    /// Whether the server answers and does not fail.
     pub fn is_reachable(self) -> bool {
         match self {
             Self::Ok

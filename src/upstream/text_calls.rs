@@ -1,8 +1,9 @@
 //! Finds tool calls that a model wrote as text, because its server did not parse them.
 //!
-//! The forms are those of the chat templates of the families of models ([`families`]), and a bare JSON object with the name
-//! of an offered tool. Text that begins like a call is held until it is one or is not; all other text passes at once. Bare JSON
-//! counts only at the start of a line, and only if nothing but calls follows it up to the end of the answer.
+//! The forms come from the chat templates of the families of models ([`families`]); a bare JSON object with the name of
+//! an offered tool counts too. Text that begins like a call is held until it is clear whether it is one; all other text
+//! passes immediately. Bare JSON counts only at the start of a line, and only if nothing but calls follows it up to the
+//! end of the answer.
 
 mod begin;
 mod elements;
@@ -177,7 +178,8 @@ impl TextCalls {
         !is_open
     }
 
-    /// Looks for the begin of a call in the held text, and passes on what lies before it. Says whether one was found.
+    /// Searches the held text for the beginning of a call, and passes on the text before it. Returns whether one was
+    /// found.
     fn look_for_begin(&mut self, out: &mut Vec<ModelEvent>) -> bool {
         match find_begin(&self.held, self.line_start, self.offered.names()) {
             Begin::Marked(place, family) => {

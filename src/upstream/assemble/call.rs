@@ -100,7 +100,7 @@ impl CallInPieces {
             .unwrap_or(&self.arguments)
     }
 
-    /// Whether the piece starts another call although its index or id is that of this one.
+    /// Whether the piece starts another call although it has the index or id of this one.
     pub(super) fn is_followed_by(&mut self, delta: &ToolCallDelta, split_names: bool) -> bool {
         // A call starts with a name. Ids alone do not count: some servers make a new id for every piece of one call.
         let Some(name) = &delta.name else {

@@ -10,8 +10,8 @@ use protocol::openai::event::ToolCallDelta;
 use protocol::openai::raw::RawObject;
 use protocol::openai::tool::{CallKind, CallMembers};
 
-/// The tool-call deltas of a delta: those of `tool_calls`, or else that of the legacy `function_call`. Servers that send
-/// both send the same call in both.
+/// The tool-call deltas of a delta: its `tool_calls`, or else its legacy `function_call`. Servers that send both send
+/// the same call in both.
 pub(super) fn of_delta(
     delta: &Delta<'_>,
     whole: bool,

@@ -60,7 +60,7 @@ pub(super) fn without_done(body: &str) -> &str {
     })
 }
 
-/// Fields whose chunk need not be kept.
+/// Fields that do not borrow from their chunk.
 pub(super) fn owned(fields: &Entries<'_>) -> Vec<(String, Box<str>)> {
     fields
         .iter()

@@ -70,7 +70,7 @@ impl Halves {
             .ok()
     }
 
-    /// As [`Self::read`] for another field, if a half waits or its text ends with one.
+    /// As [`Self::read`] for another field, but only if a half character is held or the text ends with one.
     pub(super) fn read_cut(&mut self, key: &str, value: &RawValue) -> Option<String> {
         let is_cut = !self.0.is_empty() || ends_with_half(value.get());
         is_cut

@@ -48,7 +48,7 @@ const RESERVED_KEYS: [&str; 18] = [
 #[derive(Debug, Default)]
 pub(super) struct Chunk<'a> {
     pub(super) choice: Option<Choice<'a>>,
-    /// Further choices. The loop asks for one answer, so that they are parts of it.
+    /// Further choices. The loop asks for one answer, so they are parts of it.
     pub(super) more_choices: Vec<Choice<'a>>,
     pub(super) usage: Option<&'a RawValue>,
     pub(super) model: Option<&'a RawValue>,

@@ -31,7 +31,7 @@ const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// What the body is. Its first bytes say it: labels are often missing or wrong.
 enum Form {
-    /// Nothing but white space has come.
+    /// Only white space has been received.
     Unknown(BytesMut),
     /// An event stream of chunks.
     Sse(SseDecoder),

@@ -16,8 +16,8 @@ use blobs::parted::PartedWriter;
 use net::RequestBody;
 use protocol::openai::raw::{RawObject, push_entry, quoted};
 
-/// Encodes the body of a chat request for the upstream's model, with the quirks of the upstream. The messages are not copied. Texts stand for images
-/// whose files were deleted meanwhile.
+/// Encodes the body of a chat request for the upstream's model, with the quirks of the upstream. The messages are not
+/// copied. Texts replace images whose files were deleted meanwhile.
 pub(super) async fn chat_body(call: &ModelCall, model: &str, quirks: &Quirks) -> RequestBody {
     let mut body = PartedWriter::default();
     body.text("{\"model\":");

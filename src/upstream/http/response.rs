@@ -16,8 +16,8 @@ use tokio_util::io::{ReaderStream, StreamReader};
 
 use net::{ClientError, ReceivedBody};
 
-/// The body without its encoding, whose headers are removed. Calls ask for none; some servers and networks compress all the
-/// same. A body with an encoding that is not known stays as it is.
+/// Removes the encoding of a body, and the headers about it. Calls ask for no encoding, but some servers and networks
+/// compress all the same. A body with an unknown encoding is not changed.
 pub(super) fn decoded(
     headers: &mut HeaderMap,
     body: ReceivedBody,

@@ -34,7 +34,7 @@ pub(super) fn is_blank(content: &str) -> bool {
 
 /// A message whose content has other parts beside blank texts, without these. White space between texts stays.
 pub(super) fn without_blank_parts(message: Message) -> Message {
-    // A content without text parts needs no look at its parts.
+    // The parts of a content without text parts need not be parsed.
     if memchr::memmem::find(message.json(), b"\"text\"").is_none() {
         return message;
     }

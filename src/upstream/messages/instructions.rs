@@ -1,4 +1,4 @@
-//! Where instructions stand: most chat templates take one message of them, at the beginning.
+//! The place of instructions: most chat templates accept one message of them, at the beginning.
 
 use super::roles::joined;
 use super::with_role;

@@ -24,7 +24,7 @@ pub(super) fn leave_out(object: &RawObject<'_>, changes: &mut Changes) {
     }
 }
 
-/// Brings reasoning into the one field that the server takes, or puts there what stands for none.
+/// Moves reasoning to the field that the server reads, or writes its placeholder there.
 pub(super) fn settle(object: &RawObject<'_>, quirks: &Quirks, changes: &mut Changes) {
     let target = match quirks.reasoning_field {
         ReasoningField::Reasoning => "reasoning",

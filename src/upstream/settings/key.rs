@@ -1,9 +1,9 @@
-//! Where the key of a model server comes from. The key itself is not here.
+//! The origin of a model server's key. The key itself is not here.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where the key comes from that an upstream is sent.
+/// The origin of the key that an upstream is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// An environment variable, by its name.
@@ -27,7 +27,7 @@ impl KeySource {
         }
     }
 
-    /// What to do if the model server refuses the key, or asks for one.
+    /// The remedy if the model server refuses the key, or asks for one.
     pub fn remedy(&self) -> String {
         match self {
             Self::Clients => "loopwright has no key for it and passes on what clients send; \

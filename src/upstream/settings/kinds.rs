@@ -82,7 +82,8 @@ impl ServerKind {
 }
 
 impl ServerKind {
-    /// The provider as the conventions for traces name it. A server that anybody can run is named as it is here.
+    /// The provider as the conventions for traces name it. Software that any operator can run has the name that it has
+    /// here.
     pub fn provider(self) -> &'static str {
         match self {
             Self::LlamaCpp => "llama.cpp",
@@ -110,7 +111,7 @@ impl Quirks {
     pub(crate) fn of(kind: ServerKind) -> Self {
         let mut quirks = Self::default();
         match kind {
-            // The templates of most models know no `developer`: they drop the message, or refuse it.
+            // The templates of most models do not support `developer`: they drop the message, or refuse it.
             ServerKind::Vllm => {
                 quirks.developer_role = false;
                 quirks.tokenize = true;
@@ -144,10 +145,10 @@ impl Quirks {
                 quirks.stream_options = false;
                 quirks.call_ids = CallIdStyle::Short;
                 quirks.roles = RoleOrder::Alternate;
-                // It refuses fields that it does not know.
+                // The server refuses unknown fields.
                 quirks.max_tokens_field = MaxTokensField::MaxTokens;
             }
-            // It refuses fields that it does not know; reasoning comes as signatures of calls.
+            // The server refuses unknown fields; reasoning comes as signatures of calls.
             ServerKind::Gemini => {
                 quirks.developer_role = false;
                 quirks.send_reasoning = false;
@@ -165,7 +166,7 @@ impl Quirks {
                 quirks.reasoning_field = ReasoningField::ReasoningContent;
                 quirks.missing_reasoning = MissingReasoning::Empty;
             }
-            // As above, where some models take an empty text for no reasoning.
+            // As above, but some models treat an empty text as no reasoning.
             ServerKind::Moonshot => {
                 quirks.developer_role = false;
                 quirks.reasoning_field = ReasoningField::ReasoningContent;

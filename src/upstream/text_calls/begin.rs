@@ -1,9 +1,9 @@
-//! Where a call begins in a text.
+//! The place where a call begins in a text.
 
 use super::families::{FAMILIES, Family};
 use protocol::openai::raw::quoted;
 
-/// Where a call may begin.
+/// Whether and where a call begins.
 pub(super) enum Begin {
     /// A mark of a family begins here.
     Marked(usize, &'static Family),

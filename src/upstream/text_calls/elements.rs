@@ -52,7 +52,8 @@ fn tag(text: &str, end: &str, elements: &Elements, offered: &Offered) -> Option<
     with_arguments(name.trim().trim_matches('"'), body, elements, offered)
 }
 
-/// The name and the elements. A name alone has to be that of a tool, because text may stand between the same marks.
+/// The name and the elements. A name without elements must be the name of a tool, because text may stand between the
+/// same marks.
 pub(super) fn glm(text: &str, offered: &Offered) -> Option<Vec<FoundCall>> {
     let place = text.find(['<', '{']).unwrap_or(text.len());
     let (name, body) = text.split_at_checked(place)?;
@@ -97,7 +98,7 @@ fn arguments(mut rest: &str, elements: &Elements, parameters: &Parameters) -> Op
                 (value.strip_suffix('\n').unwrap_or(value), after)
             }
         };
-        // Attributes may follow the key, one of which is the type of the value.
+        // Attributes may follow the key; one of them is the type of the value.
         let mut words = key.trim().trim_start_matches('"').split('"');
         let key = words.next().unwrap_or_default();
         let is_string = match elements.value {

@@ -140,7 +140,7 @@ pub(super) static FAMILIES: [Family; 10] = [
 ];
 
 impl Family {
-    /// The marks of which one begins the text of the calls.
+    /// The marks with which the text of the calls can begin.
     pub(super) fn begins(&self) -> impl Iterator<Item = &'static str> {
         self.lists.iter().chain(self.calls).copied()
     }
