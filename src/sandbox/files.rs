@@ -197,8 +197,8 @@ impl WorkDir {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// The directory's usage: that of its own file system, or the sum of a walk. A tree too deep or too large for a
-    /// walk counts as using everything.
+    /// The directory's usage: the usage of its own file system, or the sum of a walk. A tree too deep or too large for
+    /// a walk counts as using everything.
     pub(super) fn usage(&self) -> io::Result<DiskUsage> {
         if self.private_mount {
             let system = fstatvfs(self.root.fd())?;

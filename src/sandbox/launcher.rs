@@ -64,7 +64,7 @@ struct Descriptors {
 /// Runs as launcher until the interpreter has exited.
 pub fn main() -> ExitCode {
     let Ok(mut server) = ServerSocket::from_stdin() else {
-        // Not started by a server, so there is nobody to report to.
+        // The process was not started by a server, so the failure cannot be reported.
         return ExitCode::FAILURE;
     };
     let outcome = server.receive().at("reading the launch specification");

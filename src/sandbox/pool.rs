@@ -60,7 +60,7 @@ pub(super) struct PermittedWorker {
 pub(super) struct Pool {
     pub(super) plan: Arc<LaunchPlan>,
     permits: FairSemaphore,
-    /// Places for processes, as many as there are permits. Without a place no interpreter is started.
+    /// Places for processes, one for each permit. Without a place no interpreter is started.
     places: Arc<Semaphore>,
     spares: Spares<PlacedWorker>,
     /// When a spare was taken for a call that still runs.
@@ -283,7 +283,7 @@ impl Pool {
         let (pool, id, workspace) = (self.clone(), id.clone(), workspace.clone());
         self.tasks.spawn(async move {
             let status = match &mut slot.permitted {
-                // At shutdown the interpreter ends anyway, and its files are wanted soon.
+                // At shutdown the interpreter ends anyway, and its files are saved soon.
                 Some(permitted) => tokio::select! {
                     biased;
                     () = pool.closing.cancelled() => WorkerStatus::Ended,

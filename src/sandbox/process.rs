@@ -52,7 +52,7 @@ pub(super) enum ProcessExit {
     Signal(i32),
     /// The isolating command ended.
     Command,
-    /// Unknown, because its launcher is gone.
+    /// Unknown, because its launcher has ended.
     Unknown,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Creates the directory and deletes those of ended servers.
+    /// Creates the directory and deletes the directories of ended servers.
     pub(super) fn open(work_dir: &Path) -> io::Result<Self> {
         Self::make(work_dir).map_err(|error| {
             let path = work_dir.display();

@@ -302,7 +302,7 @@ impl Worker {
         self.process.take_output(|_, _| {});
     }
 
-    /// Where the code runs, as the code sees it.
+    /// The working directory in the view of the code.
     pub(super) fn working_directory(&self) -> String {
         match &self.process {
             Process::Launched(_) => data_directory(&self.reservation),

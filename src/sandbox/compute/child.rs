@@ -17,8 +17,8 @@ const FIRST_INHERITED: u32 = 3;
 /// Longest request, in bytes. After a longer one the process ends.
 const MAX_REQUEST: usize = 256 * 1024 * 1024;
 
-/// Confines this process and answers requests until the server is gone. Must be called first in a fresh process started
-/// by a [`Computer`](super::Computer). `limits` are the arguments after the hidden name.
+/// Confines this process and answers requests until the server has ended. Must be called first in a fresh process
+/// started by a [`Computer`](super::Computer). `limits` are the arguments after the hidden name.
 pub fn serve(
     limits: impl Iterator<Item = String>,
     answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,

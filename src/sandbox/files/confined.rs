@@ -224,8 +224,8 @@ impl ConfinedDir {
                     };
                     let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
                     let (Some(child), Ok(stat)) = (child, stat) else {
-                        // The path is too long, or what may be a directory is gone. A file that was renamed meanwhile is
-                        // met under its new name, or at the next walk.
+                        // The path is too long, or an entry that may be a directory was removed. A file that was
+                        // renamed meanwhile is found under its new name, or at the next walk.
                         let may_enter =
                             matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
                         let is_gone = matches!(stat, Err(Errno::NOENT));

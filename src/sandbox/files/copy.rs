@@ -21,8 +21,8 @@ use crate::settings::InterpreterLimits;
 const REMADE: [&[u8]; 2] = [b"__pycache__", b".ipynb_checkpoints"];
 
 impl WorkDir {
-    /// Copies the files into a directory of the server, whose former content is replaced atomically or, on failure,
-    /// kept. Sparse files stay sparse; only stored bytes count.
+    /// Copies the files into a directory of the server, whose former content is replaced atomically or, on failure, not
+    /// changed. Sparse files stay sparse; only stored bytes count.
     pub(crate) fn save_to(
         &self,
         directory: &Path,

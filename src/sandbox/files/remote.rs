@@ -1,7 +1,7 @@
 //! The working files of an interpreter behind a relay, which lists, reads and writes them on request.
 //!
 //! The relay's replies are hostile: names are checked like requested names, sizes are counted, and saved files are
-//! written to a directory that nobody else can write to.
+//! written to a directory that only this process can write to.
 
 mod copy;
 
@@ -98,7 +98,7 @@ impl<'r> RemoteDir<'r> {
             .map_err(refused)?;
         Ok(FileContent {
             bytes,
-            // As reported by the relay.
+            // The size that the relay reports.
             size: reply.size,
         })
     }

@@ -143,7 +143,8 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
         // Sockets of the host's services have names in the file system, and older Landlock versions do not guard them.
         (Network::None, true) => rules.extend(always(calls::REACHES_SOCKETS)),
         (Network::Full, _) => {
-            // In the host's network, a name can be that of a service that is not running, such as a model server.
+            // In the host's network, a code's own socket could take the name of a service that is not running, such as
+            // a model server.
             rules.extend(always(calls::LISTENS));
             let others = [
                 libc::AF_INET,

@@ -30,7 +30,7 @@ pub(super) fn empty_bounding_set() -> StepResult<()> {
         let Some(set) = single(capability) else { break };
         match rustix::thread::remove_capability_from_bounding_set(set) {
             Ok(()) => {}
-            // Beyond the last capability that this kernel knows.
+            // Beyond the last capability of this kernel.
             Err(rustix::io::Errno::INVAL) => break,
             Err(error) => return Err(error).at("emptying the bounding set"),
         }

@@ -35,7 +35,7 @@ pub(super) fn apply(limits: &InterpreterLimits, slot: usize, shared_user: bool) 
         (Resource::Sigpending, 1024),
     ] {
         let allowed = rustix::process::getrlimit(resource).maximum;
-        // A lower limit of the host is kept.
+        // A lower limit of the host stays.
         let most = allowed.map_or(most, |allowed| allowed.min(most));
         let limit = Rlimit {
             current: Some(most),

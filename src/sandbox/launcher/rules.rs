@@ -75,7 +75,7 @@ fn apply(spec: &Spec, abi: ABI) -> Result<(), landlock::RulesetError> {
             for path in host_paths(spec) {
                 created = allow(created, &path, read)?;
             }
-            // Not the directory itself: files beside these two would not be counted.
+            // The directory itself stays read-only: files beside these two would not be counted.
             let created = allow(created, &directory.join("tmp"), writing(abi))?;
             allow(created, &directory.join("data"), writing(abi))?
         }

@@ -1,8 +1,8 @@
-//! The saved working files of ended interpreters, kept for the workspace's next interpreter for a limited time and
-//! within a budget.
+//! The saved working files of ended interpreters. They are stored for the workspace's next interpreter, for a limited
+//! time and within a budget.
 //!
-//! If the budget is exceeded, the oldest of the owner with most bytes are deleted. A note file records what became of a workspace's files, for the
-//! notice in its next call.
+//! If the budget is exceeded, the oldest files of the owner with most bytes are deleted. A note file records what
+//! happened to a workspace's files, for the notice in its next call.
 
 mod index;
 

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 /// The spares, and how many there may be.
 #[derive(Debug)]
 pub(super) struct Spares<W> {
-    /// As many as there are to be, less those that are ready or are being started.
+    /// One permit for each spare that is missing: neither ready nor being started.
     missing: Arc<Semaphore>,
     ready: Mutex<VecDeque<(W, OwnedSemaphorePermit)>>,
     added: Notify,
@@ -25,12 +25,12 @@ impl<W> Spares<W> {
         }
     }
 
-    /// The place of one more spare, which is to be started; `None` if there are enough, or none is wanted any more.
+    /// Reserves a slot for a spare; `None` if enough exist or the pool is closing.
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
         self.missing.clone().try_acquire_owned().ok()
     }
 
-    /// Adds a spare. Returns it if none is wanted any more.
+    /// Adds a spare. Returns it if the pool is closing.
     pub(super) fn add(&self, spare: W, place: OwnedSemaphorePermit) -> Option<W> {
         {
             let mut ready = self.ready.lock();
@@ -69,7 +69,7 @@ impl<W> Spares<W> {
         old.into_iter().map(|(spare, _)| spare).collect()
     }
 
-    /// Removes all spares, and wants none any more.
+    /// Removes all spares, and accepts no further ones.
     pub(super) fn close(&self) -> Vec<W> {
         let ready = {
             let mut ready = self.ready.lock();

@@ -51,7 +51,7 @@ impl Pool {
     async fn granted(&self, owner: &Owner) -> Option<(WorkerPermit, Option<Worker>)> {
         let max_waiting = self.plan.settings.max_waiting;
         let permit = self.permits.acquire_in_queue(owner, max_waiting).await?;
-        // Spares may have all places that no permit stands for; one that is being started is ready soon.
+        // Spares may hold all places that no running call holds; a spare that is being started is ready soon.
         let (place, spare) = tokio::select! {
             biased;
             spare = self.spares.take() => (spare.place, Some(spare.worker)),

@@ -153,7 +153,7 @@ impl LaunchedProcess {
         self.socket.kill_handle()
     }
 
-    /// Suspends or resumes the interpreter. A launcher that is gone has already ended it.
+    /// Suspends or resumes the interpreter. A launcher that has ended has ended the interpreter too.
     pub(super) fn send_command(&self, command: LauncherCommand) {
         if let Err(error) = self.socket.send_command(command) {
             tracing::debug!(%error, "a code launcher accepts no commands any more");

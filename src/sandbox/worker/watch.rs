@@ -227,7 +227,7 @@ impl WatchTarget {
         self.descriptor_usage_of(&monitor::tree(self.root()?))
     }
 
-    /// What descriptors hold, except those of the launcher.
+    /// The use of descriptors by the code, without the descriptors of the launcher.
     fn descriptor_usage_of(&self, processes: &[Pid]) -> Option<DescriptorUsage> {
         let launchers = if self.isolation.has_namespaces() {
             2

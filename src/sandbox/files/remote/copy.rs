@@ -17,8 +17,8 @@ use crate::relay_protocol::{FileRequest, MAX_CONTENT};
 use crate::settings::InterpreterLimits;
 
 impl RemoteDir<'_> {
-    /// Copies the files into a directory of the server, whose former content is replaced atomically or, on failure,
-    /// kept.
+    /// Copies the files into a directory of the server, whose former content is replaced atomically or, on failure, not
+    /// changed.
     pub(crate) async fn save_to(
         &mut self,
         directory: &Path,
