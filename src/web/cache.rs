@@ -83,7 +83,7 @@ impl AnswerCache {
     /// not cached.
     ///
     /// # Errors
-    /// Those of `ask`.
+    /// The error of `ask`.
     pub(super) async fn get_or(
         &self,
         key: SearchKey,

@@ -9,7 +9,7 @@ const YEARS: RangeInclusive<i32> = 1990..=2100;
 /// Most characters of a text in which a date is searched; the rest is left out.
 const MAX_CHARS: usize = 100;
 
-/// The date so many days before today, in UTC.
+/// The date this number of days before today, in UTC.
 pub(super) fn days_ago(days: u64) -> Option<NaiveDate> {
     Utc::now().date_naive().checked_sub_days(Days::new(days))
 }

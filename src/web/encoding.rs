@@ -44,8 +44,8 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// None if it cannot be read, or if several are nested, which only attacks do. Names of no coding are ignored, as
-    /// browsers do.
+    /// `None` if the header cannot be read, or if several codings are nested, which only attacks do. Names of no coding
+    /// are ignored, as browsers do.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut encoding = Self::Identity;
         for value in headers.get_all(header::CONTENT_ENCODING) {
@@ -186,7 +186,7 @@ impl DecodedBody {
         }
     }
 
-    /// Reads until there are so many bytes or the body ends, and returns all bytes so far.
+    /// Reads until this number of bytes is there or the body ends, and returns all bytes so far.
     pub(super) async fn start(&mut self, bytes: usize) -> io::Result<&[u8]> {
         let missing = bytes.saturating_sub(self.bytes.len()) as u64;
         let reader = &mut self.reader;
@@ -200,7 +200,7 @@ impl DecodedBody {
 
     /// Reads up to the limit; the second value is true if the end of the body is missing.
     pub(super) async fn read(mut self) -> io::Result<(Bytes, bool)> {
-        // One byte more shows whether the body goes on.
+        // One byte more shows whether the body continues.
         self.start(self.max_bytes.saturating_add(1)).await?;
         let is_cut = self.is_capped.load(Ordering::Relaxed) || self.bytes.len() > self.max_bytes;
         self.bytes.truncate(self.max_bytes);

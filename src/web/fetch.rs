@@ -361,7 +361,7 @@ impl Inner {
     }
 }
 
-/// Names the target of a redirect in an error, since the caller does not know it.
+/// Names the target of a redirect in an error, since the caller does not have it.
 fn named<T>(
     result: Result<T, FetchError>,
     target: &Target,

@@ -1,8 +1,8 @@
 //! Web search through the operator's provider, and the text of web pages.
 //!
-//! All content and all URLs are hostile. One guarded client ([`fetch`]) connects to URLs that come from requests, models or
-//! pages. Pages are parsed in processes that can only compute ([`extractor`]). The result is text in passages, ranked and
-//! packed into a budget of tokens ([`rank`]). Knows nothing of tools, sessions or the loop.
+//! All content and all URLs are hostile. One guarded client ([`fetch`]) connects to URLs that come from requests,
+//! models or pages. Pages are parsed in processes that can only compute ([`extractor`]). The result is text in
+//! passages, ranked and packed into a budget of tokens ([`rank`]). Does not depend on tools, sessions or the loop.
 //!
 //! [`ranking`] compares texts with a query.
 

@@ -48,8 +48,8 @@ pub struct PageContent {
     pub hidden: bool,
 }
 
-/// Why a search or a page failed. The texts are for the model: they name the problem and what can be done, and no address
-/// that the model does not know.
+/// Why a search or a page failed. The texts are for the model: they name the problem and a remedy, and no address that
+/// the model has not seen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WebError {
     /// The arguments of the call are wrong.

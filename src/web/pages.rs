@@ -74,7 +74,7 @@ impl Pages {
     /// Fetches a page for a scope.
     ///
     /// # Errors
-    /// Those of [`Fetcher::get`]; they are not cached.
+    /// The errors of [`Fetcher::get`]; they are not cached.
     pub(super) async fn get(
         &self,
         scope: &str,

@@ -34,7 +34,7 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Adds texts in one language, which is that of `sample`.
+    /// Adds texts in the language of `sample`.
     pub fn add<'t>(
         &mut self,
         sample: impl Iterator<Item = &'t str>,

@@ -72,7 +72,7 @@ pub(super) fn of_json(bytes: &[u8]) -> Cow<'_, str> {
 fn own(bytes: &[u8], key: &str) -> Option<&'static Encoding> {
     let start = bytes.get(..PRESCAN).unwrap_or(bytes);
     let encoding = label(&String::from_utf8_lossy(start), key)?;
-    // A declaration that was read as ASCII cannot be in these charsets. The replacements are those of HTML.
+    // A declaration that was read as ASCII cannot be in these charsets. HTML defines the replacements.
     if encoding == UTF_16LE || encoding == UTF_16BE {
         Some(UTF_8)
     } else if encoding.name() == "x-user-defined" {

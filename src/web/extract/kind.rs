@@ -156,7 +156,7 @@ fn seen(bytes: &[u8]) -> DocumentKind {
                 DocumentKind::Json
             }
         }
-        // In UTF-16 the first byte need not be `<`.
+        // In UTF-16 the first byte may differ from `<`.
         _ if charset::of_byte_order_mark(bytes).is_some() => {
             let text = charset::of_json(bytes);
             if text.starts_with('<') {

@@ -4,8 +4,8 @@ use std::error::Error;
 
 use reqwest::StatusCode;
 
-/// Why a page was not fetched. The texts are for the model: they name the problem and what can be done, and no address
-/// that the model does not know.
+/// Why a page was not fetched. The texts are for the model: they name the problem and a remedy, and no address that the
+/// model has not seen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// The URL exceeds the limit.

@@ -41,7 +41,7 @@ pub(super) struct HostPermit {
 }
 
 impl Hosts {
-    /// Permits so many concurrent requests to each host.
+    /// Permits `per_host` concurrent requests to each host.
     pub(super) fn new(per_host: usize) -> Self {
         Self {
             per_host,

@@ -11,7 +11,7 @@ pub(super) enum Media {
     Whole(&'static str),
     /// The content must be inspected.
     Unknown,
-    /// Not readable as text.
+    /// The body cannot be read as text.
     Refused(String),
 }
 

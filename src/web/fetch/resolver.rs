@@ -67,8 +67,8 @@ impl Resolve for GuardedResolver {
 }
 
 fn look_up(name: &str, is_private: bool) -> Result<Vec<SocketAddr>, ResolveError> {
-    // With a dot at its end the name is absolute. The search domains of this machine, which can lead into its own network,
-    // are not appended.
+    // A dot at the end makes the name absolute. The search domains of this machine, which can lead into its own
+    // network, are then not appended.
     let whole = match is_private {
         true => name.to_owned(),
         false => format!("{name}."),

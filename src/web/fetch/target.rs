@@ -298,7 +298,8 @@ fn unreadable(error: url::ParseError) -> FetchError {
 }
 
 fn redirected(to: &Url, reason: FetchError) -> FetchError {
-    // A parsed URL is ASCII. With an unknown scheme it may hold spaces, and so words that look like this server's own.
+    // A parsed URL is ASCII. With an unknown scheme it may hold spaces, and then a part of it could pass for this
+    // server's own words.
     let to = to.as_str().replace(' ', "%20");
     FetchError::Redirected {
         to: shown(&to),

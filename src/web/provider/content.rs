@@ -151,7 +151,7 @@ impl Item {
     }
 }
 
-/// 432 is the limit of the plan, 433 that of paying per request.
+/// 432 is the limit of the plan, 433 the limit of paying per request.
 pub(super) fn tavily_problem(status: StatusCode) -> Option<ProviderProblem> {
     matches!(status.as_u16(), 432 | 433).then_some(ProviderProblem::Quota)
 }

@@ -86,7 +86,7 @@ pub(crate) enum ProviderProblem {
     /// All engines behind SearXNG failed.
     #[error("its engines did not answer: {0}; try again later")]
     Engines(String),
-    /// Not an answer of this API.
+    /// The answer does not have the form of this API.
     #[error("its answer cannot be used: {0}")]
     Malformed(&'static str),
     /// The answer exceeds this many bytes.
@@ -317,7 +317,7 @@ impl ProviderProblem {
         }
     }
 
-    /// What only the operator is told.
+    /// The part of an error that only the operator sees.
     pub(crate) fn cause(&self) -> Option<&str> {
         let (Self::Unreachable { cause } | Self::Broken { cause }) = self else {
             return None;

@@ -16,9 +16,9 @@ pub(super) enum Piece<'t> {
     Text(&'t str),
     /// A start tag.
     Open {
-        /// In lower case.
+        /// The name, in lower case.
         name: &'t str,
-        /// In document order.
+        /// The attributes, in document order.
         attributes: &'t [Attribute],
     },
     /// An end tag.

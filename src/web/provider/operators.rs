@@ -31,7 +31,7 @@ pub(super) fn within(query: &str, limits: QueryLimits) -> String {
     QueryText::new(query, limits).text
 }
 
-/// The words of a query, followed by as many hosts as there is room for. All results are filtered by host later.
+/// The words of a query, followed by operators for hosts within the limits. All results are filtered by host later.
 pub(super) fn with_sites(query: &str, domains: &DomainFilter, limits: QueryLimits) -> String {
     let mut written = QueryText::new(query, limits);
     written.allow(&domains.allowed);
@@ -69,7 +69,7 @@ impl QueryText {
         written
     }
 
-    /// Adds a word if there is room for it.
+    /// Adds a word if it fits.
     fn add(&mut self, word: &str) -> bool {
         let space = usize::from(!self.text.is_empty());
         let chars = word.chars().count() + space;
@@ -93,7 +93,7 @@ impl QueryText {
         }
     }
 
-    /// Adds as many of the domains as there is room for, as alternatives.
+    /// Adds the domains that fit, as alternatives.
     fn allow(&mut self, domains: &[String]) {
         let mut group = String::new();
         for domain in domains.iter().filter(|domain| is_plain(domain)) {

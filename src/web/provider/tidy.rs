@@ -1,4 +1,4 @@
-//! Cleans, truncates and deduplicates results, and removes those of hosts that the request does not permit.
+//! Cleans, truncates and deduplicates results, and removes results of hosts that the request does not permit.
 
 use std::collections::HashSet;
 

@@ -277,7 +277,7 @@ impl<'p, 'd> Packing<'p, 'd> {
 impl Ord for Next {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_worth = self.worth.total_cmp(&other.worth);
-        // Of equal ones, the first of the provider.
+        // Of two with equal worth, the provider's first one wins.
         by_worth.then_with(|| other.source.cmp(&self.source))
     }
 }

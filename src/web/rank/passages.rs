@@ -1,7 +1,7 @@
 //! Cuts texts into passages along headings, paragraphs, lists and tables.
 //!
-//! This takes one pass over the lines, since texts are hostile: a splitter that searches for the best cut takes minutes for
-//! a long text without spaces.
+//! This takes one pass over the lines, because texts are hostile: a splitter that searches for the best cut takes
+//! minutes for a long text without spaces.
 
 use std::ops::Range;
 

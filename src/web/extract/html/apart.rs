@@ -94,10 +94,10 @@ pub(super) fn separate(node: &NodeRef<'_>) {
         }
     }
     if is_one_of(&CELLS, node) {
-        // Not where it would count for the width of a column.
+        // At the end of the cell, where the space does not count for the width of a column.
         node.append_child(&node.tree.new_text(" "));
     }
-    // Of these only the text is written.
+    // Of these elements only the text is written.
     if (node.has_name("code") || node.has_name("a")) && node.text().contains(char::is_alphanumeric)
     {
         let breaks = |node: &NodeRef<'_>| is_block(node) || is_one_of(&CELLS, node);

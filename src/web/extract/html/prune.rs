@@ -81,7 +81,7 @@ pub(super) fn is_interruption(node: &NodeRef<'_>) -> bool {
         .flatten()
         .flat_map(|mark| mark.split(|c: char| !c.is_ascii_alphanumeric()));
     words.any(|word| INTERRUPTIONS.contains(&word.to_ascii_lowercase().as_str()))
-        // Not the text of a page about consent, nor a body that is marked with the given answer.
+        // Does not match the text of a page about consent, nor a body whose mark holds the given answer.
         && node.text().chars().count() < MAX_INTERRUPTION
         && !node.descendants_it().any(|below| below.has_name("h1") || below.has_name("main"))
 }

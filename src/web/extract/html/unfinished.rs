@@ -112,7 +112,7 @@ fn move_segments(dom: &Dom) {
             named.entry(id.to_string()).or_insert(node);
         }
     }
-    // Where the calls are in other files, the numbers are the same.
+    // If the calls are in other files, a place and its segment have the same number.
     for id in segments {
         moves.extend(["B:", "P:"].map(|kind| (id.replace("S:", kind), id.clone())));
     }
@@ -245,7 +245,7 @@ fn is_aside(node: &NodeRef<'_>) -> bool {
     is_dropped(node) || is_interruption(node) || outline::is_secondary(node)
 }
 
-/// The letters and digits below a node, without those of some elements.
+/// The number of letters and digits below a node, without the text of some elements.
 fn weigh(node: &NodeRef<'_>, is_left_out: impl Fn(&NodeRef<'_>) -> bool) -> u32 {
     let (mut weight, mut to_do) = (0_u32, vec![*node]);
     while let Some(node) = to_do.pop() {
@@ -279,8 +279,8 @@ impl Shell {
         }
     }
 
-    /// Whether a text is all that such a page shows until its scripts have run: they have a place for its text, which is empty
-    /// or says that it loads, or the page asks for scripts or for patience.
+    /// Whether the page shows only this text until its scripts have run: the place for its content is empty or says
+    /// that it loads, or the page asks for scripts or for patience.
     pub(super) fn holds(&self, markdown: &str) -> bool {
         let is_short = letters(markdown) < SHORT;
         is_short && self.is_scripted && (self.is_unfilled || asks_to_wait(markdown))
