@@ -1,9 +1,9 @@
 //! Hooks: policy servers that are asked about the calls, results, model calls and ends of turns.
 //!
-//! The form is that of [Claude Code's HTTP hooks](https://code.claude.com/docs/en/hooks), with members of ours added, so
+//! The form is that of [Claude Code's HTTP hooks](https://code.claude.com/docs/en/hooks), with additional members, so
 //! that a policy server written for it works unchanged. [`event`] and [`answer`] own the members, their names and their
-//! meaning; [`client`] asks the hooks of the settings one after another. What follows from their word is decided by those
-//! who ask: the gate of the tools, and the driver of the loop.
+//! meaning; [`client`] asks the hooks of the settings one after another. The callers decide what follows from an
+//! answer: the gate of the tools, and the driver of the loop.
 
 pub mod answer;
 pub mod approver;
@@ -24,7 +24,7 @@ pub use self::client::Hooks;
 pub use self::record::{FailedHook, HookRecord, HookedTurn};
 pub use self::service::HookSetupError;
 
-/// Where in a turn a hook is asked; `on` in the settings.
+/// The point of a turn at which a hook is asked; `on` in the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookPoint {
@@ -42,7 +42,7 @@ pub enum HookPoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// As if the hook had said nothing.
+    /// The answer counts as no decision.
     #[default]
     Continue,
     /// The hook counts as a refusal.

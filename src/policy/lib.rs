@@ -1,4 +1,4 @@
-//! What may happen, and what may be seen. None of these modules knows another.
+//! Rules about what may happen and what may be seen. The modules do not depend on each other.
 //!
 //! | module | owns |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Hides secrets in the results of tools: loopwright's own, and the tokens of well-known vendors.
 //!
-//! Owns what is hidden and what stands in its place. It does not know where the secrets come from, nor what the texts
-//! are. Both kinds are hidden in one way: [`own`] finds the own secrets and [`vendors`] finds tokens by the table in
-//! [`shapes`]. Each says of a text that may go on how far it is settled, so that a text in pieces is treated as the
+//! Owns what is hidden and what replaces it. It does not depend on where secrets come from, nor on the kind of text.
+//! Both kinds of secrets are hidden in one way: [`own`] finds the own secrets and [`vendors`] finds tokens by the table
+//! in [`shapes`]. Each returns how far a text that may continue is settled, so that a text in pieces is treated as the
 //! whole text would be.
 //!
 //! An own secret may begin with the end of `[hidden]` or end with its beginning, as `word[` does. Such a secret can
@@ -76,9 +76,9 @@ impl fmt::Debug for Redactor {
 
 /// Hides secrets in a text that comes in pieces, also those that stand in several of them.
 ///
-/// What [`push`](Self::push) and [`finish`](Self::finish) return makes up what [`Redactor::redact`] returns for the
-/// whole text. Only the end of a piece is kept for later, and only if a secret may begin there: up to the length of the
-/// longest own secret, or about a hundred bytes of a token.
+/// The pieces that [`push`](Self::push) and [`finish`](Self::finish) return make up the text that [`Redactor::redact`]
+/// returns for the whole. Only the end of a piece is held back, and only if a secret may begin there: up to the length
+/// of the longest own secret, or about a hundred bytes of a token.
 pub struct LiveRedactor {
     secrets: Arc<OwnSecrets>,
     own: Pass,
@@ -92,7 +92,7 @@ impl LiveRedactor {
         self.vendors.push(&*VENDORS, &text)
     }
 
-    /// Ends the text, and returns what was kept. The next piece begins another text.
+    /// Ends the text, and returns the part that was held back. The next piece begins another text.
     pub fn finish(&mut self) -> String {
         let text = self.own.finish(&*self.secrets);
         let mut shown = self.vendors.push(&*VENDORS, &text);

@@ -1,8 +1,9 @@
 //! Permission rules: which tool calls run, which are asked about, which are refused.
 //!
 //! A [`RuleSet`] holds the compiled rules of one level: of the server, a key, a profile or a request. [`Permissions`]
-//! holds the levels of a turn and decides about calls. This module knows the name and classes of a tool and the arguments
-//! of a call. It knows nothing of how rules are written down, of how a person is asked, and of how tools are called.
+//! holds the levels of a turn and decides about calls. This module reads the name and classes of a tool and the
+//! arguments of a call. It does not depend on how rules are written down, how a person is asked, or how tools are
+//! called.
 //!
 //! Within a level the strictest rule that matches decides, and where none matches, the word of the level. Over the levels
 //! the strictest decision counts. A level can therefore only tighten what the others say.

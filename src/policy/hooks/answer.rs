@@ -117,7 +117,7 @@ pub(crate) struct ModelHookAnswer {
 /// The answer to `Stop`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FinishHookAnswer {
-    /// The turn goes on with this text for the model.
+    /// The turn continues with this text for the model.
     pub(crate) blocks: Option<String>,
 }
 
@@ -281,7 +281,7 @@ fn blocks(body: &mut HookMembers, default: &str) -> Result<Option<String>, HookA
         .then(|| reason.unwrap_or_else(|| default.to_owned())))
 }
 
-/// The reason that belongs to `decision`: that of the form that says so, else one that stands beside no decision.
+/// The reason for `decision`: from the form that has this decision, else from a form without a decision.
 fn reason_of(
     decision: ToolDecision,
     forms: [(Option<ToolDecision>, Option<String>); 2],

@@ -70,7 +70,7 @@ pub struct BeforeTool {
 pub struct AfterTool {
     /// The text of the result, if a hook has changed it.
     pub content: Option<String>,
-    /// How much of the result the text stands for.
+    /// How much of the result the text replaces.
     pub extent: ResultExtent,
     /// Counts as the `terminate` of the result.
     pub terminate: bool,
@@ -79,7 +79,7 @@ pub struct AfterTool {
 /// How much of a result is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum ResultExtent {
-    /// Nothing: something may have been added.
+    /// Nothing is replaced; text may have been added.
     #[default]
     Nothing,
     /// Its text.
@@ -179,7 +179,7 @@ impl Hooks {
         said
     }
 
-    /// Has the hooks look at the text and the status of a result. A hook that replaces all of it ends the chain.
+    /// Gives the text and the status of a result to the hooks. A hook that replaces all of it ends the chain.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the request.
@@ -247,7 +247,7 @@ impl Hooks {
         Ok(has_changed.then_some(messages))
     }
 
-    /// Asks whether a turn may end with this answer. Returns what the model is told if it may not.
+    /// Asks whether a turn may end with this answer. Returns the message for the model if it may not.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the request.

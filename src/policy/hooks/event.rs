@@ -1,8 +1,8 @@
 //! What is sent to a hook.
 //!
-//! The names of the members are those of Claude Code where it has them. Its `cwd`, `transcript_path`, `permission_mode`
-//! and `prompt_id` are not sent: there is no such thing here, and no example of its documentation reads them. What is
-//! absent is left out.
+//! The names of the members are Claude Code's where it has them. Its `cwd`, `transcript_path`, `permission_mode` and
+//! `prompt_id` are not sent: loopwright has nothing like them, and no example of its documentation reads them. An
+//! absent value is left out.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -31,7 +31,7 @@ pub(crate) struct HookCall<'a> {
     /// The name of the caller's API key: the only field to authorise by, because it is not the caller's own word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<&'a str>,
-    /// Names the session among those of all API keys.
+    /// Names the session uniquely among the sessions of all API keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_key: Option<&'a str>,
     /// The id of the client's request.
@@ -65,7 +65,7 @@ pub(crate) enum HookEvent<'a> {
     Stop {
         /// The text of the answer.
         last_assistant_message: &'a str,
-        /// Whether the turn goes on already because a hook wanted it.
+        /// Whether the turn already continues because a hook wanted it.
         stop_hook_active: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! What hooks are told of the turn that they are asked about, and what they have done in it.
+//! The facts about a turn that hooks get, and the record of what they have done in it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::failure::HookFailure;
 use protocol::ids::{Owner, RequestId, RunId, SessionId};
 
-/// What hooks are told of a turn.
+/// The facts about a turn that hooks get.
 #[derive(Debug, Clone, Copy)]
 pub struct HookedTurn<'a> {
     /// The conversation, if it is stored.
@@ -29,7 +29,7 @@ pub struct HookedTurn<'a> {
     pub deadline: Option<Instant>,
     /// `traceparent` and `tracestate` of what asks.
     pub trace: &'a HeaderMap,
-    /// Where it is noted what the hooks have done.
+    /// The record of what the hooks have done.
     pub record: &'a HookRecord,
 }
 
@@ -61,7 +61,7 @@ impl HookRecord {
         record
     }
 
-    /// The hooks that have failed, and that the client was not told of.
+    /// The hooks that have failed and were not reported to the client yet.
     pub fn failures(&self) -> Vec<FailedHook> {
         self.0.lock().failures.clone()
     }
@@ -95,12 +95,12 @@ impl HookRecord {
         self.0.lock().has_ended
     }
 
-    /// The text with which a hook ends the turn. It is told once.
+    /// The text with which a hook ends the turn. It is returned once.
     pub fn take_end(&self) -> Option<String> {
         self.0.lock().end.take()
     }
 
-    /// A sentence for the client about each hook that failed and was passed over. They are told once.
+    /// A sentence for the client about each hook that failed and was passed over. Each is returned once.
     pub fn take_failures(&self) -> Vec<String> {
         let failures = std::mem::take(&mut self.0.lock().failures);
         let sentence = |FailedHook { name, times, last }| {

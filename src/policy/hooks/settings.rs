@@ -16,7 +16,7 @@ pub struct Settings {
     pub hooks: Vec<HookSettings>,
     /// The service that is asked for an approval before a person is.
     pub approver: Option<HookServiceSettings>,
-    /// The webhook that hears of calls which wait for a person.
+    /// The webhook that is notified of calls that wait for a person.
     pub approval_webhook: Option<HookServiceSettings>,
     /// Authorities that are trusted besides those of the system.
     pub certificates: CaCertificates,
@@ -25,7 +25,7 @@ pub struct Settings {
 /// One `[[hooks]]` entry.
 #[derive(Debug, Clone)]
 pub struct HookSettings {
-    /// Where in a turn it is asked.
+    /// The point of a turn at which it is asked.
     pub on: HookPoint,
     /// Name patterns (globs) of the tools about whose calls it is asked; `None` for all.
     pub tools: Option<Vec<String>>,

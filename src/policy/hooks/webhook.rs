@@ -1,4 +1,4 @@
-//! The webhook that hears of calls which wait for a person.
+//! The webhook that is notified of calls that wait for a person.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::settings::HookServiceSettings;
 use net::CaCertificates;
 use protocol::ids::{ApprovalId, Owner, SessionId, WorkspaceId};
 
-/// The webhook that hears of calls which wait for a person.
+/// The webhook that is notified of calls that wait for a person.
 #[derive(Debug)]
 pub struct ApprovalWebhook(HookService);
 
-/// What the webhook is told. It has no arguments of the call.
+/// A notification of the webhook. It does not have the arguments of the call.
 #[derive(Debug, Clone, Copy)]
 pub struct ApprovalNews<'a> {
     /// What has happened, such as `approval.requested`.
@@ -64,10 +64,10 @@ impl ApprovalWebhook {
         HookService::alone("approval_webhook", settings, certificates, meter).map(Self)
     }
 
-    /// Tells the webhook once. Its answer counts by its status alone.
+    /// Notifies the webhook once. Only the status of its answer counts.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When the webhook cannot be notified.
     ///
     /// # Cancel safety
     /// Dropping the future ends the request.

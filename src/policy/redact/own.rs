@@ -114,7 +114,7 @@ impl FindSecret for OwnSecrets {
     }
 }
 
-/// As Rust, JavaScript, Python, Go and PHP write it into a JSON text.
+/// Adds the forms in which Rust, JavaScript, Python, Go and PHP write the secret into a JSON text.
 fn add_json_forms(forms: &mut BTreeSet<String>, secret: &str) {
     let quoted = serde_json::Value::from(secret).to_string();
     let inner = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
@@ -144,7 +144,7 @@ fn with_escapes(text: &str, escaped: impl Fn(char) -> bool) -> String {
     written
 }
 
-/// As it stands in a URL or in a form, with digits in both cases.
+/// Adds the forms of the secret in a URL or in a form, with hexadecimal digits in both cases.
 fn add_url_forms(forms: &mut BTreeSet<String>, secret: &str) {
     for kept in [UNRESERVED, WITH_SLASHES, COMPONENT, FORM, NON_ALPHANUMERIC] {
         let parts = || utf8_percent_encode(secret, kept);

@@ -1,4 +1,4 @@
-//! Goes over a text and puts the mark in place of what is found, be the text whole or in pieces.
+//! Replaces each secret in a text by the mark; the text may come whole or in pieces.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,33 +12,34 @@ pub(super) const LONGEST_BEFORE: usize = 24;
 
 /// Finds secrets of one kind.
 pub(super) trait FindSecret {
-    /// The first secret from a place on. What stands before that place may decide whether there is one. If the text is
-    /// not `whole`, only what no further text can change is found.
+    /// The first secret from a place on. Text before that place may decide whether it is one. If the text is not
+    /// `whole`, only secrets that no further text can change are found.
     fn next(&self, text: &str, from: usize, whole: bool) -> Finding;
 }
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// A secret, and how it goes on.
+    /// A secret, and how it continues.
     Secret(Range<usize>, SecretEnd),
     /// There is none. The text up to this place is settled: all of a whole text.
     Settled(usize),
 }
 
-/// How a secret goes on behind the part that was found.
+/// How a secret continues after the part that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SecretEnd {
-    /// Not at all.
+    /// It ends here.
     Here,
-    /// As long as there are such bytes.
+    /// It continues as long as there are such bytes.
     After(TokenBytes),
-    /// With lines of a private key. The last word has had this many bytes.
+    /// It continues with lines of a private key. The last word has had this many bytes.
     KeyLines(usize),
 }
 
 impl SecretEnd {
-    /// Where the secret ends in the text. If it does not, up to where it goes, and how it goes on there.
+    /// The place where the secret ends in the text. If it does not end, the place up to which it was followed, and how
+    /// it continues there.
     fn reach(self, text: &[u8], mut at: usize, whole: bool) -> (usize, Self) {
         let mut end = self;
         while let Some(&byte) = text.get(at) {
@@ -100,8 +101,8 @@ pub(super) fn whole<'t>(finder: &impl FindSecret, text: &'t str) -> Cow<'t, str>
     Cow::Owned(shown)
 }
 
-/// Appends the text from a place on without secrets, as far as it is settled. Returns how far that is, and how the last
-/// secret goes on there.
+/// Appends the settled part of the text after `at`, without secrets. Returns how far the text is settled, and how the
+/// last secret continues there.
 fn run(
     finder: &impl FindSecret,
     text: &str,
@@ -135,7 +136,7 @@ pub(super) struct Pass {
     text: String,
     /// How much of it is settled.
     settled: usize,
-    /// How the last secret goes on.
+    /// How the last secret continues.
     end: Option<SecretEnd>,
 }
 

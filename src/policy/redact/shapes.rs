@@ -32,13 +32,13 @@ pub(super) enum TokenBytes {
     Base32,
     /// Letters, digits, `-` and `_`.
     Url,
-    /// Those, and `.`.
+    /// Letters, digits, `-`, `_` and `.`.
     Dotted,
-    /// Those of both forms of base64.
+    /// The characters of both forms of base64.
     Base64,
     /// Letters, digits, `-`, `_` and `/`.
     Path,
-    /// Those of base64 with `+` and `/`.
+    /// The characters of base64 with `+` and `/`.
     Key,
     /// Capital letters, digits and spaces.
     Label,
@@ -70,7 +70,7 @@ impl TokenBytes {
 /// What stands between the lines of a private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineGap {
-    /// So many bytes.
+    /// A gap of this number of bytes.
     Of(usize),
     /// Further text decides.
     Undecided,
@@ -105,8 +105,8 @@ pub(super) enum Before {
 /// What follows the beginning of a token.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TokenRest {
-    /// Runs of bytes with a dot between them, each with its least and its most length. After the last run the word
-    /// ends. If the last one is open, its bytes include those of words.
+    /// Runs of bytes with a dot between them, each with its least and its most length. The word ends after the last
+    /// run. If the last run is open, its bytes include the bytes of words.
     Runs(TokenBytes, &'static [(usize, usize)]),
     /// The lines of a private key.
     PrivateKey,

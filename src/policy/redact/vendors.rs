@@ -29,7 +29,7 @@ pub(super) struct VendorTokens {
 /// Whether a token stands at a place.
 #[derive(Debug, PartialEq, Eq)]
 enum Looked {
-    /// Yes: from and up to so many bytes behind the beginning of the shape.
+    /// Yes. The range counts in bytes from the end of the shape's beginning.
     Token {
         hidden_from: usize,
         to: usize,
@@ -166,7 +166,7 @@ fn sets_colour(text: &[u8]) -> bool {
         .any(|escape| before.ends_with(escape))
 }
 
-/// Looks at what follows the beginning of a shape.
+/// Checks the text after the beginning of a shape.
 fn look(shape: &VendorShape, rest: &[u8], whole: bool) -> Looked {
     match shape.rest {
         TokenRest::Runs(bytes, runs) => look_at_runs(shape, (bytes, runs), rest, whole),

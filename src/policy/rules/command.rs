@@ -7,7 +7,7 @@ use super::shell::{self, ShellLine, ShellWord};
 #[derive(Debug)]
 pub(super) struct CommandPatterns(Vec<Vec<String>>);
 
-/// Lines that are split already. Many rules may look at the same argument of a call.
+/// Lines that are split already. Several rules may test the same argument of a call.
 #[derive(Debug, Default)]
 pub(super) struct SplitLines<'a>(Vec<(&'a str, Option<ShellLine>)>);
 

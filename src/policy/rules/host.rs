@@ -17,7 +17,7 @@ pub(super) fn of_url(value: &str) -> Option<String> {
         return Some(mapped.to_string());
     }
     let host = url.host_str()?.trim_end_matches('.').to_lowercase();
-    // With schemes that the standard does not know, hosts stay as they are written.
+    // With schemes that the standard does not list, hosts stay as they are written.
     let last = host.rsplit('.').next().unwrap_or_default();
     let is_numeric = last.starts_with(|first: char| first.is_ascii_digit());
     let is_address = host.parse::<Ipv4Addr>().is_ok();

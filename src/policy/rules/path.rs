@@ -25,7 +25,7 @@ pub(super) fn pattern(text: &str) -> Result<String, String> {
         match component {
             "" | "." => {}
             ".." => match components.last() {
-                // It may stand for any number of names.
+                // The component may match any number of names.
                 Some(&last) if last == "**" || last.contains(['{', '/']) => {
                     return Err(format!(
                         "{} holds a `..` that cannot be resolved, and would match nothing; write the path without it",

@@ -28,7 +28,7 @@ const LONGEST_EXCERPT: usize = 80;
 /// What is wrong with the patterns of a rule.
 #[derive(Debug)]
 pub(super) struct PatternError {
-    /// The position of the pattern, where the problem is that of a single one.
+    /// The position of the pattern, if only one pattern has the problem.
     pub(super) pattern: Option<usize>,
     /// What is wrong, and what to do.
     pub(super) problem: String,

@@ -1,9 +1,9 @@
 //! Shell lines, split into their commands as Bash splits them.
 //!
 //! The grammar is that of `tree-sitter-bash`. Its trees are not trusted: [`tree`] checks that every node is of a known
-//! kind, that nothing but blanks lies between the tokens, and that every token is what Bash would read at that place. A
-//! line that fails a check cannot be read. The checks refuse some correct lines, among them those with escapes in
-//! backquotes, several here-documents on a line, or words after the target of a redirect.
+//! kind, that only blanks lie between the tokens, and that every token is what Bash would read at that place. A line
+//! that fails a check cannot be read. The checks refuse some correct lines, such as lines with escapes in backquotes,
+//! several here-documents on a line, or words after the target of a redirect.
 //!
 //! The parser and the walk over the tree use the heap, not the stack, whatever the line nests.
 

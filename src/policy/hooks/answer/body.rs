@@ -1,6 +1,6 @@
 //! The body of an answer as members with checked types.
 //!
-//! Knows how JSON is read strictly. The meaning of the members is that of [`super`].
+//! Owns the strict reading of the JSON. [`super`] owns the meaning of the members.
 
 use std::fmt;
 

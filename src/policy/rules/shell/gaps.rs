@@ -94,7 +94,7 @@ pub(super) fn blank(kind: &str, gap: &str) -> Option<()> {
     } else {
         [' ', '\t', ' ']
     };
-    // A line that goes on within a word would be read as two words.
+    // A line break within a word would split it into two words.
     let cut = joined.is_empty() && !gap.is_empty() && kind != "string";
     (!cut && joined.trim_matches(blanks).is_empty()).then_some(())
 }

@@ -4,7 +4,7 @@ use tree_sitter::Node;
 
 use super::leaf::holds_any;
 
-/// Whether Bash reads the same here-document. `children` are those of the redirect.
+/// Whether Bash reads the same here-document. `children` are the children of the redirect.
 pub(super) fn is_sound(source: &str, children: &[Node<'_>]) -> Option<bool> {
     let child = |kind: &str| children.iter().find(|child| child.kind() == kind);
     let tabs = child("<<-").is_some();

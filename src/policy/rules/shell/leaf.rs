@@ -39,7 +39,7 @@ pub(super) fn is_sound(kind: &str, named: bool, text: &str) -> bool {
     }
 }
 
-/// Whether the name can be that of a variable that is assigned.
+/// Whether a variable of this name can be assigned.
 pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && is_sound("variable_name", true, text)

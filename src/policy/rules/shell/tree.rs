@@ -243,7 +243,7 @@ impl<'s> LineWalk<'s> {
         let operator = operator.kind();
         let target = match (operator, targets) {
             ("<&-" | ">&-", []) => return Some(()),
-            // Further words would be those of a command.
+            // Further words would belong to a command.
             (_, [target]) => self.text(*target)?,
             _ => return None,
         };

@@ -5,7 +5,7 @@ use std::str::Chars;
 
 use super::ShellWord;
 
-/// The word that the text stands for. `None`: the text is not one word.
+/// The word that the text means, without quotes; `None` if the text is not one word.
 pub(super) fn unquoted(text: &str) -> Option<ShellWord> {
     let mut word = String::with_capacity(text.len());
     let mut known = true;
@@ -13,12 +13,12 @@ pub(super) fn unquoted(text: &str) -> Option<ShellWord> {
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
-            // At the beginning, and in what looks like an assignment.
+            // At the beginning of a word, and after `=` or `:` as in an assignment.
             '~' if matches!(before, '=' | ':') => known = false,
             '\'' => single_quoted(&mut characters, &mut word)?,
             '"' => known &= double_quoted(&mut characters, &mut word)?,
             '\\' => match characters.next()? {
-                // The line goes on.
+                // The line continues.
                 '\n' => {}
                 escaped => word.push(escaped),
             },
@@ -71,7 +71,7 @@ fn double_quoted(characters: &mut Peekable<Chars<'_>>, word: &mut String) -> Opt
     }
 }
 
-/// Whether a dollar sign before this character stands for itself.
+/// Whether a dollar sign before this character is a plain character.
 fn plain_dollar(next: Option<&char>) -> bool {
     next.is_none_or(|next| {
         matches!(
