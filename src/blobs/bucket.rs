@@ -1,7 +1,7 @@
-//! Blobs in S3-compatible object storage. Credentials are those of the settings, or the role of the machine.
+//! Blobs in S3-compatible object storage. The credentials come from the settings, or from the role of the machine.
 //!
-//! An unfinished file is local. When it is complete, it is uploaded from there: small ones in one request, others in parts,
-//! of which few are in memory at a time. A failed upload is aborted, also if nobody waits for it any more.
+//! An unfinished file is local. When it is complete, it is uploaded from there: small files in one request, others in
+//! parts, with few parts in memory at a time. A failed upload is aborted, even if its caller has been dropped.
 
 mod copy;
 mod failure;
@@ -147,7 +147,7 @@ impl Bucket {
         for name in names {
             let removed = match timeout(REQUEST_LIMIT, removing.next()).await {
                 Ok(Some(removed)) => removed.map(drop).map_err(|error| failure(&error)),
-                // As many answers as keys, unless a request before has failed.
+                // There are as many answers as keys, unless an earlier request has failed.
                 Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(_elapsed) => Err(late(REQUEST_LIMIT)),
             };
@@ -190,7 +190,7 @@ impl Bucket {
     pub(super) async fn ping(&self) -> io::Result<()> {
         let key = self.key(MARKER);
         match within(PING_LIMIT, self.0.client.head(&key)).await {
-            // Somebody has removed it, and the storage answers.
+            // The marker was removed, but the storage answers.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             answer => answer.map(drop),
         }
@@ -226,7 +226,7 @@ impl BucketObject {
         Ok(within(REQUEST_LIMIT, looking).await?.size)
     }
 
-    /// Opens a range of the bytes. For an empty range it is only checked that the object is there.
+    /// Opens a range of the bytes. For an empty range it only checks that the object exists.
     pub(super) async fn read(
         &self,
         range: Range<u64>,

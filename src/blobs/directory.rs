@@ -123,7 +123,7 @@ impl Directory {
         self.lock.try_clone()
     }
 
-    /// Checks that the directory is there.
+    /// Checks that the directory exists.
     pub(super) async fn ping(&self) -> io::Result<()> {
         tokio::fs::metadata(self.root.join(UNFINISHED))
             .await
@@ -216,7 +216,7 @@ fn is_older(entry: &std::fs::DirEntry, age: Duration) -> bool {
     modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|elapsed| elapsed > age))
 }
 
-/// Removes the files up to the first failure; returns how many are gone. Blocks.
+/// Removes the files up to the first failure; returns how many were removed. Blocks.
 pub(super) fn remove_files(paths: &[PathBuf]) -> (usize, io::Result<()>) {
     for (count, path) in paths.iter().enumerate() {
         if let Err(error) = ignore_not_found(std::fs::remove_file(path)) {

@@ -1,9 +1,9 @@
 //! The bytes of files (blobs): in a directory, which several processes may share, or in S3-compatible object storage.
 //!
-//! A blob has a name, is made of a complete local file, and never changes. Unfinished files are always local. Knows nothing
-//! of owners, rows and limits.
+//! A blob has a name, is made of a complete local file, and never changes. Unfinished files are always local. Does not
+//! depend on owners, rows and limits.
 //!
-//! [`parted`] has texts in parts, of which some are read from blobs as base64.
+//! [`parted`] has texts in parts; some parts are read from blobs as base64.
 
 #[cfg_attr(not(feature = "s3"), path = "no_bucket.rs")]
 mod bucket;
@@ -42,7 +42,7 @@ enum BlobPlace {
     Object(BucketObject),
 }
 
-/// Where blobs are kept.
+/// The storage of blobs.
 #[derive(Debug)]
 pub enum BlobStorage {
     /// In a directory.
@@ -91,7 +91,7 @@ impl Blob {
         }
     }
 
-    /// Whether all of it is there. If that cannot be found out, it is assumed: reading it then fails.
+    /// Whether all of it exists. If that cannot be found out, it is assumed: reading it then fails.
     pub async fn exists(&self) -> bool {
         match &self.place {
             BlobPlace::File(path) => {
@@ -175,7 +175,8 @@ impl BlobStorage {
         Blob { place, length }
     }
 
-    /// Makes a blob of the unfinished file with this name, of which `file` is the handle, so that it outlives a crash.
+    /// Makes a blob of the unfinished file with this name, so that it outlives a crash. `file` is the handle of that
+    /// file.
     ///
     /// # Errors
     /// When the storage fails. There may be a blob then.
@@ -192,7 +193,7 @@ impl BlobStorage {
         }
     }
 
-    /// Removes blobs up to the first failure; returns those that are gone.
+    /// Removes blobs up to the first failure; returns the removed ones.
     pub async fn remove_all(&self, names: Vec<String>) -> (Vec<String>, io::Result<()>) {
         match self {
             Self::Directory(directory) => {

@@ -1,4 +1,4 @@
-//! Stands for object storage in a program that is built without the feature `s3`: there is no bucket.
+//! Replaces object storage in a program that is built without the feature `s3`. No bucket is ever made.
 
 use std::convert::Infallible;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Texts in parts, of which some are bytes that are written as base64 when the text is read.
+//! Texts in parts. Some parts are bytes that are written as base64 when the text is read.
 //!
 //! An answer or a model call with large images is held as such a text: the base64 is never in memory as a whole, and an
 //! image that is stored as a file is not in memory at all.
@@ -36,7 +36,7 @@ pub struct EmbeddedContent {
     pub content: BinaryContent,
     /// The text after the base64.
     pub after: Bytes,
-    /// The text that stands for all of it once the file of the content was deleted.
+    /// The text that replaces all of it once the file of the content was deleted.
     pub lost: Bytes,
 }
 
@@ -124,7 +124,7 @@ impl PartedText {
 }
 
 impl PartedWriter {
-    /// Goes on with a text.
+    /// Continues a text.
     pub fn resume(done: PartedText) -> Self {
         Self {
             done,

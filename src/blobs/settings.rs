@@ -1,4 +1,4 @@
-//! The settings of where files are kept.
+//! The settings of the storage of files.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use url::Url;
 
 use net::CaCertificates;
 
-/// Where the contents of files are kept.
+/// The location of the contents of files.
 #[derive(Debug, Clone)]
 pub enum BlobLocation {
     /// A directory.

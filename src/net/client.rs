@@ -26,7 +26,7 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// Longest time for a request, its response included; unlimited by default.
     pub request_timeout: Option<Duration>,
-    /// How long an unused connection is kept open.
+    /// How long an unused connection stays open.
     pub pool_idle_timeout: Duration,
     /// Which redirects are followed.
     pub redirects: Policy,
@@ -127,7 +127,8 @@ impl ClientOptions {
     }
 }
 
-/// Whether the machine has root certificates, as a small container has not. Then those of the settings are the only ones.
+/// Whether the machine has root certificates. A small container may have none; then only the certificates of the
+/// settings count.
 fn machine_has_roots() -> bool {
     static HAS_ROOTS: OnceLock<bool> = OnceLock::new();
     *HAS_ROOTS.get_or_init(|| {

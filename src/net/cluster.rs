@@ -1,8 +1,8 @@
 //! The replicas that share a session store: the key that they have in common, and requests from one to another.
 //!
-//! A request says on whose behalf it is sent, and is signed with the key, as is the head of its answer. The key itself is never
-//! sent: where another replica is reached is read from the store, and whoever can write there must not learn it. What is asked
-//! for, and which replica is asked, is up to the callers.
+//! A request says on whose behalf it is sent. The request and the head of its answer are signed with the key. The key
+//! itself is never sent: the addresses of other replicas come from the store, and a party that can write there must not
+//! learn the key. The callers choose what is asked for, and which replica is asked.
 
 pub mod settings;
 mod signature;
@@ -35,7 +35,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an unused connection is kept: less than replicas wait for the next request.
 const POOL_IDLE: Duration = Duration::from_secs(10);
 
-/// What this replica asks others with, and how it knows them.
+/// The client and the key with which this replica asks others and checks their requests.
 pub struct Cluster {
     client: HttpClient,
     address: String,

@@ -1,4 +1,4 @@
-//! Connections that end as soon as they are there.
+//! Connections that end as soon as they are established.
 
 use std::future::ready;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tower::{BoxError, Layer, Service};
 
-/// Ends each connection as soon as it is there.
+/// Ends each connection as soon as it is established.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectOnly;
 
@@ -15,7 +15,7 @@ pub(super) struct ConnectOnly;
 #[derive(Debug, Clone)]
 pub(super) struct EndingConnector<S>(S);
 
-/// What a request fails with whose connection is there.
+/// The error of a request whose connection was established.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is there")]
 pub(super) struct Connected;

@@ -65,7 +65,7 @@ impl Repolling {
         self.wakes.is_polling.store(true, SeqCst);
         let mut own_context = Context::from_waker(&self.waker);
         let mut result = Poll::Pending;
-        // The bounds leave room for other tasks. A task that has used its budget is woken each time that it reads.
+        // The bounds let other tasks run. A task that has used its budget is woken each time that it reads.
         for _ in 0..MOST_PASSES {
             self.wakes.woken.store(false, SeqCst);
             result = poll(&mut own_context);
@@ -76,7 +76,7 @@ impl Repolling {
         }
         self.wakes.is_polling.store(false, SeqCst);
         if result.is_ready() {
-            // Whoever gets a result polls again.
+            // A caller that gets a result polls again.
             self.wakes.woken.store(true, SeqCst);
         } else if self.wakes.woken.load(SeqCst) {
             context.waker().wake_by_ref();

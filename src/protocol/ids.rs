@@ -220,8 +220,7 @@ impl Owner {
         Self(name.into())
     }
 
-    /// The owner of what the server does for nobody in particular. No key has this name, because names have no control
-    /// characters.
+    /// The owner of the server's own work. No key has this name, because names have no control characters.
     pub fn server() -> Self {
         Self("\u{1}server".into())
     }

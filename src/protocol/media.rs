@@ -218,7 +218,7 @@ impl MediaSniffer {
                 .unwrap_or(ZIP),
             Some(OLE) => within(OLES, extension, declared).unwrap_or(OLE),
             Some(found) => found,
-            // A declared type that `infer` knows is wrong: `infer` would have recognised the content.
+            // A declared type that `infer` supports is wrong: `infer` would have recognised the content.
             None => declared
                 .filter(|declared| !is_text_type(declared) && !infer::is_mime_supported(declared))
                 .unwrap_or(UNKNOWN),

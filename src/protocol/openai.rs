@@ -1,7 +1,7 @@
 //! The wire types of the OpenAI chat API.
 //!
-//! Types have fields only for what loopwright acts on. Everything else is kept as JSON text and written out unchanged.
-//! This module does not depend on connections, sessions and the execution of tools.
+//! Types have fields only for members on which loopwright acts. All other members stay JSON text and are written out
+//! unchanged. This module does not depend on connections, sessions and the execution of tools.
 
 pub mod citation;
 pub mod content;

@@ -1,7 +1,7 @@
 //! What is scarce, shared fairly among owners: permits, bytes of memory, and the choice of what is dropped.
 //!
-//! What an owner has never exceeds what would then remain free for the others, where something is kept for them: one owner
-//! alone has half, each of two a third, and so on.
+//! If something is reserved for other owners, an owner's share never exceeds what then remains free: one owner alone
+//! has half, each of two a third, and so on.
 
 mod memory;
 mod permits;

@@ -1,7 +1,7 @@
 //! A bound on memory, shared fairly among the owners.
 //!
-//! What an owner holds may never exceed what is then still free. One owner alone gets at most half of the memory, each of
-//! two owners a third, and so on. There is always memory for an owner that holds none, however much the others ask for.
+//! An owner's share never exceeds what then remains free. One owner alone gets at most half of the memory, each of two
+//! owners a third, and so on. An owner without memory always finds some free.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -44,7 +44,7 @@ pub struct ReservedMemory {
 }
 
 impl MemoryBudget {
-    /// A budget of `total` bytes. Only if it is `shared`, memory is kept for other owners.
+    /// A budget of `total` bytes. Memory is reserved for other owners only if it is `shared`.
     pub fn new(total: u64, shared: bool) -> Self {
         Self(Arc::new(Inner {
             total,
@@ -54,7 +54,7 @@ impl MemoryBudget {
         }))
     }
 
-    /// Sets whether memory is kept for other owners.
+    /// Sets whether memory is reserved for other owners.
     pub fn share(&self, shared: bool) {
         self.0.shared.store(shared, Ordering::Relaxed);
     }

@@ -25,7 +25,7 @@ pub struct FairPermit {
 #[derive(Debug)]
 struct State {
     free: usize,
-    /// Whether permits are kept for other owners.
+    /// Whether permits are reserved for other owners.
     reserves: bool,
     /// The owners that have permits or wait for some.
     owners: HashMap<Owner, Share>,
@@ -63,13 +63,13 @@ impl FairSemaphore {
         Self::with(permits, false)
     }
 
-    /// Permits of which some are always kept for other owners: an owner may have as many as would then remain free, and
-    /// one more. One owner alone gets half of the permits, each of two a third, and so on.
+    /// Permits with a reserve for other owners: an owner may have as many as then remain free, and one more. One owner
+    /// alone gets half of the permits, each of two a third, and so on.
     pub fn with_reserve(permits: usize) -> Self {
         Self::with(permits, true)
     }
 
-    /// Sets whether some permits are kept for other owners.
+    /// Sets whether permits are reserved for other owners.
     pub fn share(&self, shared: bool) {
         self.0.lock().reserves = shared;
     }
@@ -84,7 +84,7 @@ impl FairSemaphore {
         })))
     }
 
-    /// A permit, if the owner may have one at once.
+    /// A permit, if the owner may have one without waiting.
     pub fn try_acquire(&self, owner: &Owner) -> Option<FairPermit> {
         let taken = self.0.lock().take(owner);
         taken.then(|| self.permit(owner))
@@ -102,9 +102,9 @@ impl FairSemaphore {
         }
     }
 
-    /// Waits for a permit in a queue of at most so many calls. In a full queue a call displaces the newest one of the owner
-    /// that has most permits and waiting calls, if its own owner has fewer. `None` if the call finds no place, or is
-    /// displaced.
+    /// Waits for a permit in a queue of at most `max_waiting` calls. In a full queue a call displaces the newest one of
+    /// the owner that has most permits and waiting calls, if its own owner has fewer. `None` if the call finds no
+    /// place, or is displaced.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue.
@@ -174,7 +174,7 @@ impl FairSemaphore {
             let Some(waiting) = next else {
                 return;
             };
-            // Outside the lock: a permit whose receiver has gone is dropped here, which takes the lock again.
+            // Outside the lock: a permit whose receiver was dropped is returned here, which takes the lock again.
             drop(waiting.give.send(self.permit(&waiting.owner)));
         }
     }

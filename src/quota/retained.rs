@@ -1,5 +1,5 @@
-//! Memory for what is kept until others need it, such as event logs. Nobody waits: who gets none makes something of its own
-//! go, or of the owner that has most.
+//! Memory for things that can be dropped when others need it, such as event logs. No caller waits: one that gets no
+//! memory drops something of its own, or of the owner that has most.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -36,15 +36,15 @@ struct Used {
 /// Which bytes are used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scarce {
-    /// Those that one owner may have.
+    /// The bytes that one owner may have.
     OfOwner,
-    /// Those of all owners.
+    /// The bytes of all owners.
     OfAll,
-    /// None; but one owner may never have so many.
+    /// No bytes are used up, but one owner may never have this number.
     TooMany,
 }
 
-/// The bytes of one thing that is kept; given back when this is dropped.
+/// The bytes of one thing; given back when this is dropped.
 #[derive(Debug, Default)]
 pub struct RetainedBytes {
     of: Option<(RetainedMemory, Owner)>,
@@ -52,7 +52,7 @@ pub struct RetainedBytes {
 }
 
 impl RetainedMemory {
-    /// Memory of so many bytes.
+    /// Memory of `most` bytes.
     pub fn new(most: usize) -> Self {
         Self {
             used: Arc::default(),
@@ -106,7 +106,7 @@ impl RetainedMemory {
 }
 
 impl RetainedBytes {
-    /// Asks for so many bytes in all.
+    /// Grows to this number of bytes in all.
     ///
     /// # Errors
     /// When they are used up.
@@ -128,11 +128,11 @@ impl RetainedBytes {
         Ok(())
     }
 
-    /// Gives back what so many bytes do not need.
+    /// Gives back what exceeds this number of bytes.
     pub fn shrink_to(&mut self, bytes: usize) {
         let needed = bytes.next_multiple_of(MIN_STEP);
         let spare = self.granted.saturating_sub(needed);
-        // Small amounts are kept: what is kept grows again.
+        // Small amounts are not given back, because the thing grows again.
         if let Some((budget, owner)) = &self.of
             && spare > 0
             && (bytes == 0 || spare >= MAX_STEP)

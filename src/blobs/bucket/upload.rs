@@ -1,4 +1,4 @@
-//! Uploads of complete files, in tasks that outlive whoever waits for them, so that a failed one can be aborted.
+//! Uploads of complete files, in tasks that outlive their callers, so that a failed upload can be aborted.
 
 use std::fs::File;
 use std::io;

@@ -99,7 +99,7 @@ impl PartedText {
         if files.is_empty() && objects.is_empty() {
             return self;
         }
-        // All at once: there may be thousands.
+        // All in one task: there may be thousands.
         let lost_files = spawn_blocking(move || {
             let lost = files
                 .iter()

@@ -1,7 +1,7 @@
-//! Signatures of the requests of replicas and of the heads of their answers: the headers of Standard Webhooks over what is
-//! asked, of whom, for whom, and the digest of the body (RFC 9530). A request that was sent elsewhere is worth nothing here,
-//! because the address is signed too. Clocks may differ by five minutes, for so long can a request be repeated by somebody who
-//! reads the network.
+//! Signatures of the requests of replicas and of the heads of their answers: the headers of Standard Webhooks over what
+//! is asked, of whom, for whom, and the digest of the body (RFC 9530). The address is signed too, so a request to
+//! another replica is not valid here. Clocks may differ by five minutes. For that time, an attacker who reads the
+//! network can repeat a request.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +25,7 @@ pub(super) struct ClusterKey(Webhook);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) method: &'a Method,
-    /// With the query.
+    /// The path with the query.
     pub(super) path: &'a str,
     /// The URL of the replica that is asked.
     pub(super) address: &'a str,
@@ -102,7 +102,7 @@ impl ClusterKey {
         status: StatusCode,
         headers: &mut HeaderMap,
     ) {
-        // As above.
+        // An answer without a signature is refused where it is checked.
         let _signed = sign(
             &self.0,
             &request.id,
@@ -111,7 +111,7 @@ impl ClusterKey {
         );
     }
 
-    /// Takes the signature out of the head of an answer. Whether it is right, and that of an answer to this request.
+    /// Removes the signature from the head of an answer. Returns whether it is valid for an answer to this request.
     pub(super) fn take_signature(
         &self,
         request: &SignedRequest,

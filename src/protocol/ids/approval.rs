@@ -32,7 +32,7 @@ impl ApprovalId {
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX)?;
         let lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        // As many as the ids of runs, which are made in the same way.
+        // The same number as in the ids of runs, which are made in the same way.
         let well_formed = digits.len() == ISSUED_RUN_ID_CHARS[0] && digits.bytes().all(lower_hex);
         well_formed.then(|| Self(text.into()))
     }

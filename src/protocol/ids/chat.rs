@@ -18,12 +18,12 @@ const PREFIX: &str = "chat_";
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ChatId(Arc<str>);
 
-/// The key from which the ids of the sessions of chats are made, so that nobody else can compute them.
+/// The secret key from which the session ids of chats are derived, so that others cannot compute them.
 #[derive(Clone)]
 pub struct ChatKey([u8; 32]);
 
 impl ChatId {
-    /// Reads an id that the client chose: the same form as that of a [`SessionId`].
+    /// Reads an id that the client chose. It has the form of a [`SessionId`].
     ///
     /// # Errors
     /// When the text is not of that form.

@@ -8,7 +8,7 @@ use super::raw::{RawObject, push_entry, quoted};
 /// The member that marks where a prompt cache may end: of a part, or of a message for its whole content.
 const CACHE_MARK: &str = "cache_control";
 
-/// The message with another role and content, as JSON text, and with those of its other members that `keeps` takes.
+/// The message with another role and content, as JSON text, and with the other members for which `keeps` returns true.
 #[must_use]
 pub fn rewritten(
     message: &Message,
@@ -50,8 +50,8 @@ pub fn enclosed(message: &Message, before: &str, after: &str) -> String {
     format!("[{}]", parts.join(","))
 }
 
-/// Two messages as one of the second one's role, with the content of both. Where both have a member, it has that of the second
-/// one. The mark of a message for a prompt cache becomes that of its last part, where its own content ends.
+/// Joins two messages into one that has the second one's role and the content of both. If both have a member, the
+/// second one's is used. A message's mark for a prompt cache moves to the last part of its own content.
 #[must_use]
 pub fn joined(first: &Message, second: &Message, separator: &str) -> Message {
     let objects = (

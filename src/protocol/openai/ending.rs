@@ -8,11 +8,11 @@ use super::usage::FinishReason;
 /// How an upstream ended an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerEnd {
-    /// With a known word.
+    /// The finish reason is known.
     Reason(FinishReason),
-    /// With a word that means a failure, or that is not known.
+    /// The finish reason means a failure or is unknown.
     Failed(Box<str>),
-    /// In order, but without a word.
+    /// The answer ended in order, but without a finish reason.
     Unstated,
 }
 
@@ -77,7 +77,7 @@ const CONTENT_FILTER: [&str; 13] = [
 ];
 
 impl AnswerEnd {
-    /// Reads the value of `finish_reason`; `None` for a word that means that the answer goes on.
+    /// Reads the value of `finish_reason`; `None` for a word that means that the answer continues.
     ///
     /// Case, separators and what stands before a colon or a point (`FinishReason.STOP`) do not matter.
     pub fn of_word(word: &str) -> Option<Self> {

@@ -11,7 +11,7 @@ use super::usage::Usage;
 pub enum ModelEvent {
     /// Visible text; never empty.
     Text(String),
-    /// Reasoning text. It is empty if the upstream sent the field and nothing in it, which some servers want back.
+    /// Reasoning text. It is empty if the upstream sent an empty field; some servers want that field back.
     Reasoning {
         /// The text.
         text: String,

@@ -1,9 +1,9 @@
 //! Folds the pieces of the fields of a streamed message.
 //!
-//! The answer and the history use the same rules, so that both have what the server gives when it does not stream. Fields
-//! that are known to be texts are concatenated, and any other value replaces the previous one. Objects are folded member by
-//! member. Lists are concatenated, but elements that are pieces of one element are folded. `null` changes nothing. The JSON
-//! text of values is kept.
+//! The answer and the history use the same rules, so both equal what the server sends when it does not stream. Fields
+//! that are known to be texts are concatenated, and any other value replaces the previous one. Objects are folded
+//! member by member. Lists are concatenated, but elements that are pieces of one element are folded. `null` changes
+//! nothing. The JSON text of values is not changed.
 
 use std::collections::HashMap;
 
@@ -77,7 +77,7 @@ enum TextRule {
     Last,
 }
 
-/// Where a field is.
+/// The place of a field.
 #[derive(Debug, Clone, Copy)]
 struct Place<'a> {
     depth: usize,
@@ -258,7 +258,7 @@ impl Folded {
 }
 
 impl FoldedList {
-    /// Adds an element, or a piece of an element that is there. `inside` names the list.
+    /// Adds an element, or a piece of an existing element. `inside` names the list.
     fn push(&mut self, inside: Place<'_>, json: &str) {
         let piece = Some(json).filter(|_| !LISTS_OF_WHOLE_ELEMENTS.contains(&inside.within));
         let piece = piece.and_then(|json| RawObject::parse(json).ok());

@@ -97,7 +97,7 @@ impl Message {
         Self::parse_shared(json, Bytes::copy_from_slice(json.as_bytes()))
     }
 
-    /// As [`Self::parse`], with the bytes of the text, which the message shares.
+    /// As [`Self::parse`]; the message shares `bytes`, which are the bytes of the text.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -295,7 +295,7 @@ impl Message {
 /// What [`Message::with_fields`] does with one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldChange {
-    /// The field is kept.
+    /// The field stays.
     Keep,
     /// The field is left out.
     Drop,

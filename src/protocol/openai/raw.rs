@@ -96,7 +96,7 @@ pub fn push_entry(object: &mut String, key: &str, value_json: &str) {
 pub fn push_string(json: &mut String, text: &str) {
     json.reserve(text.len() + 2);
     json.push('"');
-    // Without an early end, so that the compiler looks at many bytes at once.
+    // Without an early end, so that the compiler can test many bytes in one step.
     let is_plain = text.bytes().fold(true, |plain, byte| {
         plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\')
     });

@@ -1,4 +1,4 @@
-//! Escapes of JSON texts that stand for half a character.
+//! Escapes in JSON texts that encode half a character.
 
 /// The JSON text with every lone surrogate escape replaced by `\\ufffd`.
 pub fn replace_lone_surrogates(json: &str) -> String {

@@ -48,7 +48,7 @@ pub struct ToolCall {
 /// Members of a call on which loopwright does not act, such as the state that a model server attaches: key and JSON text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallMembers {
-    /// Beside the `function` object. The type is among them if it is another one than that of [`ToolCall::kind`].
+    /// Members beside the `function` object. They include the type if it differs from [`ToolCall::kind`].
     pub beside: Vec<(String, Box<str>)>,
     /// Inside of it.
     pub inside: Vec<(String, Box<str>)>,
@@ -127,7 +127,7 @@ impl ToolDefinition {
     }
 }
 
-/// As the entry of `tools[]`.
+/// Written as an entry of `tools[]`.
 impl Serialize for ToolDefinition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let entry: &RawValue = serde_json::from_str(&self.json).map_err(ser::Error::custom)?;

@@ -34,7 +34,7 @@ pub enum MarkScan {
     Incomplete,
 }
 
-/// Looks for a mark at the beginning of a text. `ends` says that the text is complete. A range such as `[1-3]` is not a
+/// Reads a mark at the beginning of a text. `ends` says that the text is complete. A range such as `[1-3]` is not a
 /// mark.
 pub fn scan_mark(text: &str, ends: bool) -> MarkScan {
     let mut characters = text.char_indices();
