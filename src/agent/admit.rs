@@ -1,5 +1,5 @@
-//! Admits drafts: merges into one what the server and the caller's key say, chooses its route and tools, and decides whether
-//! the request passes through or is run as a turn.
+//! Admits drafts: merges the defaults of the server and of the caller's key into a draft, chooses its route and tools,
+//! and decides whether the request passes through or is run as a turn.
 
 mod asked;
 mod call;
@@ -53,7 +53,7 @@ pub struct PassThrough {
     pub without_rounds: bool,
 }
 
-/// A turn, and what its answer says of its tools.
+/// A turn, with facts about its tools for the encoder of the answer.
 #[derive(Debug)]
 pub struct AdmittedTurn {
     /// The input of the loop.
@@ -67,10 +67,10 @@ pub struct AdmittedTurn {
 /// Why a request is not admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
-    /// A field is invalid, or names what does not exist.
+    /// A field is invalid, or names something that does not exist.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The request brings the result of a call that nothing waits for.
+    /// The request has the result of a call for which no turn waits.
     #[error("no turn waits for the call '{0}'")]
     UnknownCall(String),
 }
@@ -128,7 +128,7 @@ impl Agent {
         }
     }
 
-    /// Whether the loop has nothing to do with a request, so that a model server can answer it. A wrong one is no such request.
+    /// Whether a model server can answer a request because the loop has no part in it. False for an invalid request.
     pub fn passes_through(&self, decoded: Decoded, caller: Caller) -> bool {
         let Ok(admitting) = self.admitting(decoded, caller) else {
             return false;
@@ -146,7 +146,7 @@ impl Agent {
     /// The upstreams that serve a model.
     ///
     /// # Errors
-    /// When none does.
+    /// When no upstream serves it.
     pub fn route(&self, model: &str) -> Result<Arc<Route>, RequestError> {
         offer::route(&self.parts.router, model)
     }
@@ -214,7 +214,7 @@ impl Admitting<'_> {
         Ok(admitted)
     }
 
-    /// Checks what counts for a turn only, and makes the turn.
+    /// Checks the faults that only count for a turn, and makes the turn.
     fn turn(
         mut self,
         (permissions, tools): (Permissions, ToolSet),

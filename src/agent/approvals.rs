@@ -1,4 +1,4 @@
-//! The questions of a session, in the forms of the store and of the gate, and the sentence that tells of them.
+//! The questions of a session, in the forms of the store and of the gate, and the sentence that reports them.
 
 use super::event::WaitingCall;
 use crate::session::{Approval, ApprovalQuestion, ApprovalState, Remember};
@@ -78,7 +78,7 @@ pub(super) fn question(run: &RunId, call: &WaitingCall) -> ApprovalQuestion {
     }
 }
 
-/// The sentence that tells of the calls that wait; `None` if there are none.
+/// The sentence that reports the waiting calls; `None` if there are none.
 pub(super) fn sentence(waiting: &[&WaitingCall]) -> Option<String> {
     let tools: Vec<&str> = waiting.iter().map(|call| call.of.name.as_str()).collect();
     let ids: Vec<&str> = waiting.iter().map(|call| call.wait.id.as_str()).collect();
@@ -112,7 +112,7 @@ pub(super) fn word(approval: &Approval) -> &'static str {
     }
 }
 
-/// Whether a message of the client is, or ends with, the sentence that tells of calls that wait.
+/// Whether a message of the client is, or ends with, the sentence that reports waiting calls.
 pub(super) fn tells_of_waiting(message: &Message) -> bool {
     if *message.role() != Role::Assistant || !message.tool_calls().is_empty() {
         return false;

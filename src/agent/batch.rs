@@ -75,8 +75,8 @@ pub(super) struct BatchOutcome {
 }
 
 impl Batch {
-    /// Starts what is left of a batch: reports every server-side call that has no answer, and starts those that run. A call
-    /// that another process had started is answered as cancelled.
+    /// Starts the unfinished calls of a batch: reports every server-side call that has no answer, and starts those that
+    /// run. A call that another process had started is answered as cancelled.
     pub(super) fn start(
         context: BatchContext,
         buffered: Vec<AgentEvent>,
@@ -114,7 +114,8 @@ impl Batch {
         batch
     }
 
-    /// Begins a call: as one that runs, or with the answer to one that does not. `None` if there is nothing to do for it.
+    /// Begins a call: returns the call to run, or the refusal of a call that does not run. `None` if it has its answer
+    /// already.
     fn begin(&mut self, index: usize, tools: &ToolSet) -> Option<Result<BatchCall, CallRefusal>> {
         let call = self.open.calls.get_mut(index)?;
         if call.is_done() {

@@ -1,4 +1,4 @@
-//! The citations of an answer: what the marks in its text, such as `[1]` or `[2, 5]`, refer to.
+//! The citations of an answer: the sources to which the marks in its text, such as `[1]` or `[2, 5]`, refer.
 //!
 //! A mark counts only if its source exists.
 
@@ -57,7 +57,7 @@ pub(super) struct CitationLinks {
 }
 
 impl CitationLinks {
-    /// Takes more of the text, and returns what of it can be sent. `ends` says that the line ends after it.
+    /// Adds text, and returns the part that can be sent now. `ends` says that the line ends after it.
     pub(super) fn push(
         &mut self,
         text: &str,

@@ -67,7 +67,7 @@ enum NamedContent {
     File(FileId),
 }
 
-/// Chooses what of a history is shown, from its end.
+/// Chooses the contents of a history that are shown, from its end.
 struct Chooser<'a> {
     files: &'a FileStore,
     owner: &'a Owner,

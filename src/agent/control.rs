@@ -1,4 +1,4 @@
-//! Control of a turn from outside: ending it at once or after its round, and what has started.
+//! Control of a turn from outside: ends it immediately or after its round, and says which calls have started.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! The session of a run: finds and leases it, joins the request's messages to its history, and writes what is new.
+//! The session of a run: finds and leases it, joins the request's messages to its history, and writes the changes.
 
 mod decide;
 mod join;
@@ -144,8 +144,8 @@ impl Conversation {
         self.unsaved.files.extend(ids);
     }
 
-    /// Starts to record the run in a store that other processes use, which find it by its record. Nothing of the session
-    /// is written before the first round, so that a turn that fails until then leaves it as it was.
+    /// Starts to record the run in a shared store, where other processes find it. The session itself is not written
+    /// before the first round, so a turn that fails before leaves it unchanged.
     pub(super) fn record_run(&mut self) {
         let (Some(id), Some(run)) = (self.stored_id().cloned(), self.run.clone()) else {
             return;
@@ -175,7 +175,7 @@ impl Conversation {
     /// the results. `turn` says what happens to the suspended turn of the session.
     ///
     /// # Errors
-    /// When it could not be stored. It is not part of the next write then, and what was stored before stays.
+    /// When it could not be stored. The message is then not part of the next write, and earlier writes are not undone.
     pub(super) async fn write_ahead(
         &mut self,
         message: StoredMessage,
@@ -272,7 +272,8 @@ impl Conversation {
         self.unsaved.append.extend(messages);
     }
 
-    /// Keeps the message that was stored ahead if it is this one, and says whether it is. The next write replaces another one.
+    /// Keeps the message that was stored ahead if it is `message`; returns whether it is. A different one is replaced
+    /// by the next write.
     fn keeps_written(&mut self, message: &StoredMessage) -> bool {
         let is_same = self.written_ahead.as_ref() == Some(message);
         if !is_same && self.written_ahead.take().is_some() {
@@ -319,8 +320,8 @@ impl Conversation {
         })
     }
 
-    /// Starts a write of what is new. `client_calls` are the ids of the calls whose results the turn waits for. Await
-    /// [`Self::finish_write`] before the next write.
+    /// Starts a write of the unsaved changes. `client_calls` are the ids of the calls whose results the turn waits for.
+    /// Await [`Self::finish_write`] before the next write.
     pub(super) fn save(&mut self, client_calls: Vec<String>) {
         self.unsaved.client_calls = client_calls;
         match &mut self.session {

@@ -1,8 +1,8 @@
 //! A call of a server-side tool outside of a turn: a batch of one call, without a model and without a history.
 //!
-//! The call takes the path of every call: repair, validation, hooks, permissions, redaction, the cap of its result. Where a
-//! person would have to decide, it is refused, because no turn can wait for the decision. In a session it has the working
-//! files, the interpreter and the grants of the session, and its lease; nothing of it is written to the history.
+//! The call takes the path of every call: repair, validation, hooks, permissions, redaction, the cap of its result. A
+//! call that needs a person's decision is refused, because no turn can wait for it. In a session it has the session's
+//! working files, interpreter, grants and lease; nothing of it is written to the history.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

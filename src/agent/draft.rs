@@ -1,9 +1,9 @@
 //! A turn as a dialect decodes it: data only. It names no upstream and holds no live tool. It can be stored and read by
 //! another version, which ignores unknown members.
 //!
-//! A dialect reads a body alone. Whether a field counts may depend on the server: an invalid option of web search is an error
-//! only where the server searches the web. Such errors are [`Faults`] beside the draft; [`super::Agent::admit`] reports those
-//! that count.
+//! A dialect reads a body alone. Whether an error counts may depend on the server: an invalid option of web search is
+//! an error only if the server searches the web. Such errors are [`Faults`] beside the draft; [`super::Agent::admit`]
+//! reports those that count.
 
 mod faults;
 mod input;
@@ -26,7 +26,7 @@ use policy::rules::{Effect, RuleEntry};
 use protocol::ids::ApprovalId;
 use protocol::openai::raw::RawObject;
 
-/// A draft, and what is wrong with fields that may not count.
+/// A draft, with the faults of fields that may not count.
 #[derive(Debug, Default)]
 pub struct Decoded {
     /// The draft.
@@ -43,7 +43,7 @@ pub struct TurnDraft {
     pub model: String,
     /// The end user as the client names it (`user`).
     pub user: Option<String>,
-    /// The request uses what the loop adds to its dialect, so that it does not pass through.
+    /// The request uses an extension of its dialect, so it does not pass through.
     pub extended: bool,
     /// The options of the request, without the defaults of the server.
     pub options: Options,
@@ -60,7 +60,7 @@ pub struct TurnDraft {
     pub input: DraftInput,
 }
 
-/// The rules of a request, and what it says of calls that none of them matches.
+/// The rules of a request, and its effect for calls that no rule matches.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DraftPermissions {
@@ -90,13 +90,13 @@ pub struct CallDraft {
 pub struct DraftInput {
     /// The messages.
     pub messages: DraftMessages,
-    /// Calls whose results the request brings without the calls. If one is not in the session, the turn fails.
+    /// Calls whose results the request has without the calls. If one is not in the session, the turn fails.
     pub answered_calls: Vec<String>,
     /// Decisions about waiting calls of the session. They are stored before the turn resumes.
     pub decisions: Vec<GivenDecision>,
 }
 
-/// A decision that a request brings about a call which waits.
+/// A decision of a request about a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenDecision {
     /// The field that names the call, for errors.
@@ -152,7 +152,7 @@ impl TurnDraft {
             .collect()
     }
 
-    /// Adds the MCP servers that were not stored with the draft; says whether it lacks none any more.
+    /// Adds the MCP servers that were not stored with the draft; returns whether the draft is complete.
     pub fn add_servers(&mut self, kept: Option<Vec<DraftTool>>) -> bool {
         if self.lacks_servers
             && let Some(kept) = kept
@@ -174,7 +174,8 @@ impl TurnDraft {
         Cow::Owned(draft)
     }
 
-    /// The draft of a request that resumes a suspended turn: what the request does not name is as in the draft of the turn.
+    /// The draft of a request that resumes a suspended turn: fields that the request does not name come from the draft
+    /// of the turn.
     #[must_use]
     pub(crate) fn over(self, suspended: Self) -> Self {
         let permissions = match self.permissions == DraftPermissions::default() {

@@ -1,7 +1,7 @@
 //! The driver of the loop: asks the machine for decisions, calls the model, runs the tools and stores the session.
 //!
-//! The caller pulls one event at a time from a [`Run`]. A [`TurnControl`] ends it: the model call and the running tools are
-//! cancelled, what was done is stored, and the lease is released when it is written.
+//! The caller pulls one event at a time from a [`Run`]. A [`TurnControl`] ends it: the model call and the running tools
+//! are cancelled, finished work is stored, and the lease is released after the write.
 
 mod abort;
 mod ask;
@@ -173,7 +173,7 @@ impl Run {
     /// The next event; `None` when the run is over.
     ///
     /// # Errors
-    /// When no upstream gives a complete response, or at a limit with `on_limit: "error"`. The run is over then.
+    /// When no upstream returns a complete response, or at a limit with `on_limit: "error"`. The run is over then.
     ///
     /// # Cancel safety
     /// Not cancel safe: after the future is dropped, the run has to be dropped too.

@@ -18,7 +18,7 @@ pub(crate) use tools::RemoteToolName;
 use tools::gate::GateWait;
 pub use tools::{CodeDetail, ToolDetail, ToolKind, ToolSource, ToolStatus, WebDetail};
 
-/// One event of a run. Those that tell of the answer can be stored.
+/// One event of a run. Events that are part of the answer can be stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum AgentEvent {
     /// The upstream has answered the first model call with a success status. The response to the client can start.

@@ -127,7 +127,7 @@ pub(super) fn image_message(images: Vec<(String, ShownImage)>) -> Option<(Messag
         }
     }
     json.push_str("]}");
-    // Shared, as it may be large. Without images it is not a message.
+    // The text is shared, because it may be large. Without images it is not a message.
     let json = Bytes::from(json);
     let text = std::str::from_utf8(&json).ok().filter(|_| before == ',')?;
     let message = Message::parse_shared(text, json.clone()).ok()?;

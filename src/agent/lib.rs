@@ -259,7 +259,7 @@ impl Agent {
         &self.parts.tools.gate
     }
 
-    /// What the server lets server-side tools do.
+    /// The server's rules for its tools.
     pub fn permissions(&self) -> &Level {
         &self.parts.settings.permissions
     }

@@ -47,7 +47,7 @@ pub(crate) enum Offer {
     Forbidden,
     /// The model must answer without calls, because this limit is reached.
     Withheld(StopReason),
-    /// The same, without any tools, because a call with tools brought no answer.
+    /// As above, and without tools, because a call with tools returned no answer.
     Removed(StopReason),
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct ReplyFacts<'a> {
 pub(crate) enum AfterModelCall {
     /// The turn ends with this answer. Calls in it are neither run nor stored.
     Finish(StopReason),
-    /// The final call brought no answer. It is made once more, without tools; this reply is neither run nor stored.
+    /// The final call returned no answer. It is repeated once, without tools; this reply is neither run nor stored.
     AskAgain,
     /// The turn ends; the calls are stored as not run.
     Abandon(StopReason),

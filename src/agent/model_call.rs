@@ -304,14 +304,14 @@ impl ActiveModelCall {
             self.buffered.push(event);
             ModelCallStep::NoEvent
         } else {
-            // White space before a text is held back, so that nothing was shown yet.
+            // White space before a text is held back, so the client has seen nothing of it.
             self.passed_on |= !matches!(&event, AgentEvent::Text(text) if text.trim().is_empty());
             ModelCallStep::Event(event)
         }
     }
 }
 
-/// Text that was passed on stays text; a blank line then stands between it and the answer.
+/// Text that was passed on before it turned out to be reasoning stays text; a blank line separates it from the answer.
 fn separated(event: ModelEvent, buffer_mode: BufferMode) -> ModelEvent {
     match event {
         ModelEvent::TextWasReasoning { .. } if buffer_mode == BufferMode::Off => {

@@ -1,4 +1,4 @@
-//! The calls of a round, and how far each of them is. It is a value: what a batch that runs is made of.
+//! The calls of a round, with the state of each. It is a value that can be stored, and a running batch is made of it.
 
 use super::call::{Call, CallAnswer, CallState};
 use super::contents::NamedContents;
@@ -81,7 +81,7 @@ impl OpenBatch {
         }
     }
 
-    /// The messages of the round, and what else it leaves.
+    /// The messages and figures of the round.
     pub(super) fn into_results(self) -> RoundResults {
         let mut messages = vec![self.stored_message()];
         let (mut contents, mut images) = (Vec::new(), Vec::new());

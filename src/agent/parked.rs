@@ -47,7 +47,7 @@ pub(super) struct TurnState {
     pub(super) age: Duration,
 }
 
-/// How a suspended turn resumes by itself once all is decided.
+/// How a suspended turn resumes by itself once all its questions are decided.
 #[derive(Debug, Clone)]
 pub struct Continuation {
     /// The run that resumes, as [`RunId::as_str`](protocol::ids::RunId::as_str) has it.
@@ -149,7 +149,7 @@ struct Read {
     message: [u8; 32],
     state: TurnState,
     calls: Vec<Call>,
-    /// A turn that an earlier version has stored tells nothing of its answer.
+    /// A turn that an earlier version has stored has no answer here.
     #[serde(default)]
     said: Said,
     draft: Option<Box<TurnDraft>>,
@@ -158,7 +158,7 @@ struct Read {
 }
 
 impl Read {
-    /// Reads what is stored.
+    /// Parses the stored text.
     fn of(text: &str) -> Result<Self, SuspendedTurnError> {
         let unreadable = |error: serde_json::Error| {
             tracing::debug!(%error, "a stored turn cannot be read");

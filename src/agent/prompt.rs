@@ -1,7 +1,7 @@
 //! The messages of a turn's model calls: the history and the rounds, in the form that the called upstream takes.
 //!
-//! What is added stands behind what was sent before, so that the server's prompt cache stays valid. Only a change of the
-//! upstream and a prompt that is too long write all messages anew.
+//! New messages follow the messages that were sent before, so that the server's prompt cache stays valid. All messages
+//! are written anew only after a change of the upstream, or if the prompt is too long.
 
 use std::sync::Arc;
 
@@ -23,9 +23,10 @@ pub(super) struct Prompt {
     candidate: usize,
     memory: UpstreamMemory,
     transcript: Transcript,
-    /// What the next model call sends in its place. It has the form that the candidate takes, and another one gets the same.
+    /// The transcript that the next model call sends instead. It has the form for the current candidate; other
+    /// candidates get the same.
     instead: Option<Transcript>,
-    /// What the transcript is made of, if it may have to be made again.
+    /// The messages from which the transcript is made again, if that may be necessary.
     kept: Option<Vec<MessageGroup>>,
     truncation: Option<Truncation>,
 }
@@ -85,7 +86,7 @@ impl Prompt {
         self.instead.as_ref().unwrap_or(&self.transcript).clone()
     }
 
-    /// Has the next model call send other messages, until this is called again. The prompt itself stays as it is.
+    /// Makes model calls send other messages, until this is called again. The prompt itself is not changed.
     pub(super) fn send_instead(&mut self, messages: Option<Transcript>) {
         self.instead = messages;
     }

@@ -75,7 +75,8 @@ pub struct RunStart {
     pub encode: Encode,
     /// The run continues without readers.
     pub finish: bool,
-    /// The reader takes lines while they come. Where it only waits for the answer, it holds nothing back.
+    /// The reader takes lines while they are written. A reader that only waits for the answer does not hold back the
+    /// run.
     pub streamed: bool,
     /// The run has a record in the store from its start. A run without one has it from the first write of its session.
     pub recorded: bool,
@@ -87,7 +88,7 @@ pub struct RunStart {
     pub session_id: Option<SessionId>,
     /// What the run is shown as while it runs, where its dialect has an object for that.
     pub unfinished: Option<Bytes>,
-    /// What the turn has of what is scarce; given back when it has ended.
+    /// Permits and memory of the turn; given back when it has ended.
     pub held: Box<dyn Send>,
 }
 
@@ -115,7 +116,7 @@ impl From<CheckedCall> for Work {
 }
 
 impl Work {
-    /// The session that it names, if what is done is stored there.
+    /// The session in which the work is stored, if the request names one.
     fn session_id(&self) -> Option<&SessionId> {
         match self {
             Self::Turn(turn) => {
@@ -213,7 +214,7 @@ impl Runs {
         })
     }
 
-    /// What a run of this owner is doing; none if it has ended or there is none.
+    /// The status of a running run of this owner; `None` if it has ended or does not exist.
     pub fn status(&self, owner: &Owner, id: &RunId) -> Option<RunStatus> {
         self.find(owner, id)?.status()
     }

@@ -25,8 +25,9 @@ struct EndOfTurn {
 }
 
 impl Agent {
-    /// Ends the suspended turn of a run as cancelled, and returns the events of its answer; `None` if the session has no
-    /// such turn any more. One that another version has stored, and that cannot be read, ends without what it said.
+    /// Ends the suspended turn of a run as cancelled, and returns the events of its answer; `None` if the session has
+    /// no such turn any more. A turn that another version has stored, and that cannot be read, ends without its earlier
+    /// answer.
     ///
     /// # Errors
     /// When another turn of the session runs, or the store fails.
@@ -88,7 +89,7 @@ impl Agent {
         let machine = &mut parked.state.machine;
         let cancelled = cancel_calls(&mut parked.batch.calls, machine.rounds());
         let outcomes: Vec<_> = parked.batch.calls.iter().map(Call::outcome).collect();
-        // Counts the round; what would follow it does not matter any more.
+        // Counts the round; the next decision is not used.
         let _next = machine.after_batch(&outcomes);
         let (rounds, model_calls) = (machine.rounds(), machine.model_calls());
         let figures = parked.said.figures();

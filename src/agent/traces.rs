@@ -137,7 +137,7 @@ impl Traces {
         self.0.is_some()
     }
 
-    /// Sends what is left, for so long at most. No span should end after it.
+    /// Exports the remaining spans within `limit`. No span should end after it.
     pub async fn close(&self, limit: Duration) {
         let Some(tracing) = self.0.clone() else {
             return;

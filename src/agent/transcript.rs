@@ -103,7 +103,7 @@ impl AnswerText {
         }
     }
 
-    /// The text so far, without what is held back.
+    /// The text so far, without the part that is held back.
     pub(super) fn sent(&self) -> SentText {
         SentText {
             joined: self.joined.clone(),
@@ -152,7 +152,7 @@ impl AnswerText {
         self.queue(text, false, ready);
     }
 
-    /// Queues what is held back: a round's text is complete.
+    /// Queues the text that was held back, because a round's text is complete.
     pub(super) fn send_rest(&mut self, ready: &mut VecDeque<AgentEvent>) {
         self.held.clear();
         if self.links.is_some() {
@@ -206,7 +206,7 @@ impl AnswerText {
         self.send(format!("{between}{text}"), ready);
     }
 
-    /// Records a round's complete text, or what is added to it.
+    /// Records a round's complete text, or an addition to it.
     pub(super) fn end_round(&mut self, text: &str) {
         self.held.clear();
         if text.trim().is_empty() {

@@ -1,7 +1,7 @@
 //! Leaving the oldest turns out of a prompt that is too long for the model.
 //!
-//! What a model can take is known only by the refusal of its server. Each refusal leaves out the older half of the turns
-//! that are left, instructions and the last turn excepted. The stored history stays as it is.
+//! Only the refusal of a server shows the length of prompt that its model accepts. Each refusal leaves out the older
+//! half of the remaining turns, except instructions and the last turn. The stored history is not changed.
 
 use protocol::openai::message::{Message, Role};
 

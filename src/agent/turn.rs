@@ -28,7 +28,7 @@ pub use tools::web::{DomainFilter, Location};
 pub(crate) use upstream::CallTemplate;
 pub use upstream::router::Route;
 
-/// The caller of a request, and what the request's head says.
+/// The caller of a request, with facts from the request's head.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// The request's id.
@@ -41,16 +41,16 @@ pub struct Caller {
     pub trace: HeaderMap,
     /// The run resumes by itself: `trace` is the trace of the request that began it.
     pub goes_on: bool,
-    /// What its key gives its drafts.
+    /// The defaults of its key for drafts.
     pub key: KeyDefaults,
     /// What the log says of the turn.
     pub record: TurnRecord,
 }
 
-/// What an API key gives the drafts of its callers.
+/// The defaults of an API key for the drafts of its callers.
 #[derive(Debug, Clone)]
 pub struct KeyDefaults {
-    /// What it lets server-side tools do.
+    /// Its rules for server-side tools.
     pub permissions: Level,
 }
 
@@ -125,15 +125,16 @@ pub struct TurnRequest {
     pub permissions: Permissions,
     /// Leading instructions of this turn alone, which are not stored.
     pub instructions: Option<String>,
-    /// Calls whose results the request brings without the calls. If one is not in the session, the turn fails.
+    /// Calls whose results the request has without the calls. If one is not in the session, the turn fails.
     pub answered_calls: Vec<String>,
     /// Decisions about waiting calls of the session. They are stored before the turn resumes.
     pub decisions: Vec<GivenDecision>,
-    /// The labels of MCP servers whose calls end the turn when they wait: its answer brings the question to the client.
+    /// The labels of MCP servers whose waiting calls end the turn: its answer asks the client about them.
     pub(crate) asking_servers: Vec<String>,
-    /// How the turn resumes by itself once all that it waits for is decided. Without it, a request has to follow.
+    /// How the run resumes by itself once all its questions are decided. Without it, only another request resumes the
+    /// turn.
     pub continuation: Option<Continuation>,
-    /// The turn that waits for a result which the request brings, if it was looked for already.
+    /// The turn that waits for a result in the request, if it was looked up already.
     pub waiting: Option<WaitingTurn>,
     /// The draft is the stored draft of the suspended turn that is resumed.
     pub is_resumed: bool,

@@ -18,7 +18,7 @@ pub struct UnstoredApprovals(Mutex<BTreeMap<ApprovalId, UnstoredApproval>>);
 #[derive(Debug)]
 struct UnstoredApproval {
     approval: Approval,
-    /// What the decision holds of what is scarce.
+    /// The share of memory that the decision holds.
     _held: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -103,7 +103,7 @@ impl UnstoredQuestions {
         Self { all, run }
     }
 
-    /// Asks about these calls. Those that are known stay as they are.
+    /// Asks about these calls. Known questions are not changed.
     pub(super) fn ask(&self, owner: &Owner, questions: Vec<ApprovalQuestion>) {
         let mut all = self.all.0.lock();
         for question in questions {

@@ -1,4 +1,4 @@
-//! What the server and the caller's key give a draft. A draft can only tighten it.
+//! The defaults of the server and of the caller's key for a draft. A draft can only tighten them.
 
 use super::super::draft::{DraftFilter, DraftPermissions, TurnDraft};
 use super::super::options::TurnLimits;
@@ -21,7 +21,7 @@ impl<'a> Defaults<'a> {
         Self { server, key }
     }
 
-    /// Merges them into a draft. One that they were merged into before stays as it is, or becomes tighter.
+    /// Merges the defaults into a draft. A second merge never loosens it.
     pub(crate) fn merge(&self, draft: &mut TurnDraft) {
         let (server, options) = (self.server, &mut draft.options);
         let TurnLimits {

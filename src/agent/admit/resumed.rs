@@ -8,7 +8,8 @@ use crate::session::WaitingTurn;
 use protocol::openai::request::RequestError;
 
 impl Agent {
-    /// Gives a request that resumes a suspended turn what the turn has asked for, where the request does not say otherwise.
+    /// Completes a request that resumes a suspended turn: the fields that it does not name come from the draft of that
+    /// turn.
     pub(in super::super) async fn resume_with(
         &self,
         request: &mut TurnRequest,

@@ -29,7 +29,8 @@ pub(super) fn level(
     };
     Some(match compiled(rules) {
         Ok(rules) => level(rules, None),
-        // The names of offered tools are no patterns, so that this does not happen: a person is asked about every call.
+        // The names of offered tools are valid patterns, so this does not happen. If it did, a person would be asked
+        // about every call.
         Err(_) => level(RuleSet::default().into(), Some(Effect::Ask)),
     })
 }

@@ -1,7 +1,7 @@
 //! `tool_choice`: a named tool must be declared, and hosted tools are replaced by server-side tools.
 //!
-//! Servers take it in several spellings. What is not known to leave the choice to the model forces a call, and does so in the
-//! first round only.
+//! Servers accept several spellings. An unknown one counts as a choice that forces a call, and only applies to the
+//! first round.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -74,8 +74,8 @@ impl ToolChoice {
         }))
     }
 
-    /// Replaces MCP servers by their tools. A choice of a server that has no tools now is dropped with them. If nothing but
-    /// such servers is allowed, no tool is.
+    /// Replaces MCP servers by their tools. A server without tools is removed. If only such servers are allowed, no
+    /// tool is allowed.
     ///
     /// # Errors
     /// When a server is not one of the request or of the settings.

@@ -22,7 +22,7 @@ const ABORTED_WAIT: Duration = Duration::from_secs(1);
 const NOT_KEPT: &str =
     "[The turn was cancelled before all images and files of this result were stored.]";
 
-/// What is left of a result besides its text.
+/// The stored parts of a result besides its text.
 #[derive(Debug, Default)]
 pub(super) struct KeptParts {
     /// The digest of the whole result.
@@ -48,8 +48,8 @@ pub(super) struct KeptParts {
 }
 
 impl Batch {
-    /// Keeps the parts of a result, for at most [`ABORTED_WAIT`] once the turn is aborted: the call has run, and its result
-    /// says so even if what came with it is lost.
+    /// Stores the parts of a result, but takes at most [`ABORTED_WAIT`] once the turn is aborted. The call has run, and
+    /// its result says so even if its parts are lost.
     pub(super) async fn keep_result(
         &mut self,
         index: usize,
@@ -167,8 +167,8 @@ impl Batch {
 }
 
 impl BatchContext {
-    /// Keeps the frames that the bytes of the turn allow. Animations have many: only the others, and those that the model
-    /// gets, are stored as files.
+    /// Keeps the frames that fit into the bytes of the turn. An animation has many frames, so only the frames that do
+    /// not fit and the frames that the model gets are stored as files.
     async fn keep_frames(&mut self, tool: &str, frames: Vec<ToolImage>, kept: &mut KeptParts) {
         for (number, ToolImage { mime_type, content }) in frames.into_iter().enumerate() {
             let bytes = content.decode();

@@ -11,7 +11,7 @@ use policy::redact::{LiveRedactor, Redactor};
 use protocol::openai::citation::CitedSource;
 use tools::{CodeDetail, ToolDetail, ToolOutput, ToolProgress, WebDetail};
 
-/// Hides secrets in what the calls of a batch bring.
+/// Hides secrets in the output of the calls of a batch.
 #[derive(Debug)]
 pub(super) struct BatchRedaction {
     /// `None` hides nothing.

@@ -1,5 +1,4 @@
-//! Finds the marks of sources in a text that arrives in pieces. Marks in code are none: brackets have another meaning
-//! there.
+//! Finds the marks of sources in a text that arrives in pieces. Brackets in code are no marks.
 
 use protocol::openai::citation::{MarkScan, scan_mark};
 
@@ -171,10 +170,10 @@ impl MarkScanner {
     }
 }
 
-/// The rest of a line, as far as it is looked at.
+/// The part of a line that is scanned.
 struct Line<'a> {
     text: &'a str,
-    /// More text would change nothing.
+    /// Further text cannot change the result.
     is_known: bool,
 }
 

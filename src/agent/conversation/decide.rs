@@ -1,4 +1,4 @@
-//! The decisions that a request brings about calls which wait.
+//! The decisions of a request about calls that wait.
 
 use super::super::AgentError;
 use super::super::approvals::audit;
@@ -8,8 +8,8 @@ use crate::session::{
 };
 use protocol::ids::{ApprovalId, Owner, SessionId};
 
-/// Makes the decisions of a request about calls of its session. None of them is made if one cannot be: an approval is
-/// unknown, or was decided the other way. One that is decided in this way already stays so.
+/// Stores the decisions of a request about calls of its session. If one of them is not possible, because an approval is
+/// unknown or was decided the other way, none is stored. A call that was decided in the same way is not changed.
 ///
 /// # Cancel safety
 /// If the future is dropped, some of the decisions may be made, and all are if the request comes again.
@@ -69,7 +69,8 @@ async fn make(
     store.decide_approval(Some(owner), id, &decision).await
 }
 
-/// The error of a request that adds nothing to a session in which nothing waits. With a decision, that one was made before.
+/// The error of a request without messages if no turn of its session waits. If the request has a decision, the call was
+/// decided before.
 pub(super) fn nothing_waits(request: &TurnRequest) -> AgentError {
     let made = request.decisions.first();
     made.map_or(AgentError::NothingWaits, |made| refused(made, true))

@@ -1,4 +1,4 @@
-//! What a request adds to a stored conversation, and what a turn that ended early left open in it.
+//! Joins a request to a stored conversation, and closes what an interrupted turn left open in it.
 
 use super::super::approvals::tells_of_waiting;
 use super::super::call::Call;
@@ -98,8 +98,8 @@ fn going_on(
     Some(plan)
 }
 
-/// How the messages of a request relate to a session with a suspended turn. A client may have what the turn has said as a message
-/// without the sentence.
+/// How the messages of a request relate to a session with a suspended turn. A client may have the turn's answer so far
+/// as a message without the sentence.
 fn resumption(
     stored: &mut StoredSession,
     mode: SessionMode,
@@ -203,7 +203,7 @@ pub(super) fn join(
     })
 }
 
-/// The change that a plan comes to, and the history for the model.
+/// The change that follows from a plan, and the history for the model.
 fn planned(stored: &StoredSession, joined: MergePlan) -> (Change, Vec<Message>) {
     let history = merge::history(stored, &joined);
     let change = Change {

@@ -20,7 +20,7 @@ pub(super) struct LeasedSession {
 }
 
 impl LeasedSession {
-    /// A session that nothing is stored of.
+    /// A session that is not stored yet.
     pub(super) async fn new(
         sessions: &Sessions,
         owner: &Owner,
@@ -36,7 +36,7 @@ impl LeasedSession {
         })
     }
 
-    /// A session with what is stored of it.
+    /// Loads the session, if it is stored.
     pub(super) async fn load(
         sessions: &Sessions,
         owner: &Owner,
@@ -71,9 +71,9 @@ impl LeasedSession {
         unknown.map_or(Ok(()), |call| Err(AgentError::UnknownCall { call }))
     }
 
-    /// The session in which the turn follows the answer of the run `previous`: the session itself where that is its last answer,
-    /// else a fork. A turn without an answer that comes after it is left behind, too, unless the request repeats it. Of a turn
-    /// that is not stored only the history is cut.
+    /// The session in which the turn follows the answer of the run `previous`: the session itself if that is its last
+    /// answer, else a fork. A later turn without an answer is left out, unless the request repeats it. For a turn that
+    /// is not stored, only the history is cut.
     pub(super) async fn after(
         self,
         sessions: &Sessions,
@@ -94,8 +94,8 @@ impl LeasedSession {
         let last = stored.messages.iter().rposition(is_answer);
         let place = match place {
             Some(place) => place,
-            // An answer of another dialect can only be followed while it is the last one.
-            // And one that waits for a decision, while nothing comes after it.
+            // An answer of another dialect can only be followed while it is the last one, and the answer of a suspended
+            // turn only while the turn is suspended.
             None if is_last_run || stored.turn.is_some() => return Ok(self),
             None => return Err(AgentError::NoPosition),
         };

@@ -211,14 +211,14 @@ impl Conversation {
         };
         let mut sources = sources(&stored, &unsaved);
         let written_ahead = parked.as_ref().map(|turn| {
-            // The batch brings the message again, with the results.
+            // The batch adds the message again, with the results.
             let _asks_for_the_calls = history.pop();
             let answers = turn.batch.calls.iter().filter_map(Call::answer);
             sources.extend(answers.flat_map(|answer| answer.sources.clone()));
             turn.batch.stored_message()
         });
         if unsaved.keep > before {
-            // The results of interrupted calls are stored with what follows them.
+            // The results of interrupted calls are stored with the next messages.
             let results = stored.messages.drain(before..unsaved.keep);
             unsaved.append.splice(0..0, results);
             unsaved.keep = before;
@@ -293,7 +293,7 @@ fn shows_answer(request: &TurnRequest, stored: &StoredSession, incoming: &[Messa
             .is_some_and(|message| *message.role() == Role::Assistant)
 }
 
-/// The id of the last tool call whose result the request brings. It identifies the waiting turn.
+/// The id of the last tool call whose result the request has. It identifies the waiting turn.
 fn pending_call(messages: &[Message]) -> Option<&str> {
     messages
         .iter()

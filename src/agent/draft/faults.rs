@@ -1,8 +1,8 @@
-//! What is wrong with a request, by what has to be so for it to count.
+//! The faults of a request, by the condition under which each counts.
 
 use protocol::openai::request::RequestError;
 
-/// What has to be so for a fault to count. In the order in which a request is checked.
+/// The condition under which a fault counts, in the order in which a request is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultScope {
     /// No condition: it counts before the route of the model is chosen.
@@ -11,7 +11,7 @@ pub enum FaultScope {
     Request,
     /// The server runs code.
     Code,
-    /// The model is served. Checked after what the server says of code.
+    /// The model is served. Checked after the faults of code.
     Files,
     /// The server searches the web.
     Web,
@@ -25,7 +25,7 @@ pub enum FaultScope {
     Turn,
 }
 
-/// What is wrong with a request, in the order of its fields.
+/// The faults of a request, in the order of its fields.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<(FaultScope, RequestError)>);
 

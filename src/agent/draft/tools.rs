@@ -23,7 +23,7 @@ pub struct DraftTools {
     pub choice: Option<Box<str>>,
     /// Which tools may be used.
     pub filter: DraftFilter,
-    /// The request has the legacy `functions`, which have no tool messages: only the client can run what it declares.
+    /// The request has the legacy `functions`. They have no tool messages, so only the client can run them.
     pub legacy_functions: bool,
     /// Clients of this dialect declare tools of their own machine, such as a shell: of the declared functions the dispatch
     /// URL gets only those that patterns of the settings name.
@@ -41,7 +41,7 @@ pub enum UnofferedTools {
     /// The request is refused unless the settings name the type; then the tool is left out, with a notice for the
     /// client.
     RefuseUnlessIgnored,
-    /// They are left to the model server, which answers the request itself.
+    /// They pass to the model server, which answers the request itself.
     Leave,
 }
 
@@ -121,7 +121,7 @@ pub struct ServerDraft {
     pub headers: HeaderMap,
     /// The tools that are offered, by the names that the server gives them; all by default.
     pub allowed_tools: Option<Vec<String>>,
-    /// Only tools that say, or that do not say, of themselves that they change nothing are offered; by default both.
+    /// Whether only tools that declare themselves read-only, or only the others, are offered; by default both.
     pub allowed_read_only: Option<bool>,
     /// What the server is for, for the model.
     pub description: Option<String>,
@@ -129,7 +129,7 @@ pub struct ServerDraft {
     pub required: RequiredApproval,
 }
 
-/// The tools of an MCP server whose calls a person is asked about, by the names that the server gives them.
+/// The tools of an MCP server for whose calls a person's decision is required, by the names that the server gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RequiredApproval {
     /// All.
@@ -167,7 +167,7 @@ impl CodeDraft {
 }
 
 impl DraftTools {
-    /// These tools of a request that resumes a turn with other ones: what it does not name is as the turn has it.
+    /// The tools of a request that resumes a suspended turn: fields that the request does not name come from the turn.
     pub(super) fn over(self, suspended: Self) -> Self {
         let filter = match self.filter == DraftFilter::default() {
             true => suspended.filter,

@@ -9,7 +9,7 @@ use super::{Phase, Run};
 use crate::session::StoredMessage;
 
 impl Run {
-    /// Ends the turn now: ends the model call or the running tools, and stores what was done. The text so far stays in
+    /// Ends the turn now: ends the model call or the running tools, and stores finished work. The text so far stays in
     /// the answer if the owner asked for the end.
     pub(super) async fn abort(&mut self) -> Result<(), AgentError> {
         // Without a reason the turn was to end after its round.
@@ -53,7 +53,7 @@ impl Run {
                 }
                 batch.cancel();
                 self.ready.extend(batch.take_events());
-                // Counts the round; what would follow it does not matter any more.
+                // Counts the round; the next decision is not used.
                 let _next = self.turn.machine.after_batch(&batch.outcomes());
                 let finished = batch.finish();
                 self.queue_events(finished.buffered);
@@ -79,7 +79,7 @@ impl Run {
         }
     }
 
-    /// The message of a reply that ends where it is. Its calls are dropped, as they may be incomplete.
+    /// The message of a reply that is cut. Its calls are dropped, because they may be incomplete.
     fn cut_reply(&mut self, call: ActiveModelCall) -> Vec<StoredMessage> {
         let (reply, buffered) = call.cut(&self.request);
         self.queue_events(buffered);

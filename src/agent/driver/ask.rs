@@ -217,7 +217,7 @@ impl Run {
         Box::pin(self.end_batch()).await
     }
 
-    /// Whether the answer brings the question about this call to the client.
+    /// Whether the answer itself has the question about this call.
     fn hands_over(&self, call: &WaitingCall) -> bool {
         let server = call.of.on_server.as_ref().map(|remote| &remote.server);
         server.is_some_and(|server| self.request.asking_servers.contains(server))

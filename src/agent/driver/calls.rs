@@ -41,7 +41,7 @@ impl Run {
         self.run_batch(buffered, open, BatchStage::New);
     }
 
-    /// Runs what is left of a batch.
+    /// Runs the unfinished calls of a batch.
     pub(super) fn run_batch(
         &mut self,
         buffered: Vec<AgentEvent>,
@@ -93,8 +93,8 @@ impl Run {
         }
     }
 
-    /// Notes that the calls of a batch start which run; returns whether one of them may have an effect that a second call
-    /// repeats. `None` if none runs.
+    /// Notes that the runnable calls of a batch start. Returns whether one of them may have an effect that a second
+    /// call repeats; `None` if no call runs.
     pub(super) fn note_calls(&self, open: &OpenBatch) -> Option<bool> {
         let running = open.calls.iter().filter(|call| call.runs());
         let may_change = running

@@ -1,4 +1,4 @@
-//! The end of a run: the last events, the last messages, and what is stored.
+//! The end of a run: the last events, the last messages, and the last write.
 
 use http::HeaderMap;
 
@@ -37,8 +37,8 @@ impl Run {
         self.answer_text.send_rest(&mut self.ready);
     }
 
-    /// Ends a round that another model call follows: its text is a part of the answer, unless only the last round's is.
-    /// Returns the events that the client gets only if nothing follows after all.
+    /// Ends a round that another model call follows. Its text is part of the answer, unless only the last round's text
+    /// is. Returns the events that the client gets only if no call follows after all.
     pub(super) fn end_round(&mut self, text: &str, buffered: Vec<AgentEvent>) -> Vec<AgentEvent> {
         self.answer_text.end_round(text);
         match self.request.options.text {

@@ -39,7 +39,7 @@ impl Run {
         self.finish(reason, vec![end]).await
     }
 
-    /// Ends the turn whose final call brought no answer.
+    /// Ends the turn whose final call returned no answer.
     pub(super) async fn finish_unanswered(
         &mut self,
         reason: StopReason,

@@ -124,7 +124,7 @@ impl Run {
     }
 }
 
-/// Opens the conversation of a turn. One that resumes gets what it has asked for before.
+/// Opens the conversation of a turn. A turn that resumes gets the fields of its stored draft.
 async fn opened(
     parts: &Arc<AgentParts>,
     request: &mut TurnRequest,

@@ -79,7 +79,7 @@ impl InputFiles<'_> {
         Ok(accepted)
     }
 
-    /// Checks the stored images that a message brings.
+    /// Checks the stored images that a message names.
     async fn check_images(&self, message: usize, brings: &Message) -> Result<(), AgentError> {
         for (part, id) in input_images(brings) {
             let index = PartIndex { message, part };

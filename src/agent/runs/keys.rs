@@ -12,7 +12,7 @@ use store::KeyClaim;
 /// Memory that a key counts of that for runs, in bytes.
 pub(super) const KEY_BYTES: usize = 512;
 
-/// The key under which a client may send a request again, and what the request said.
+/// The key under which a client may send a request again, with the digest of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey {
     /// The text of the key.
@@ -85,7 +85,7 @@ impl MemoryKeys {
         }
     }
 
-    /// Hands a key over from a run that was never started; says whether it was still that run's.
+    /// Passes a key on from a run that was never started; returns whether that run still had it.
     pub(super) fn reclaim(
         &mut self,
         owner: &Owner,
@@ -110,7 +110,7 @@ impl MemoryKeys {
         });
     }
 
-    /// Takes note that the run of a key will never start.
+    /// Notes that the run of a key will never start.
     pub(super) fn never_starts(&mut self, owner: &Owner, key: &IdempotencyKey, run: &RunId) {
         self.touch(owner, key, run, |held| {
             held.state = KeyState::NeverStarted;
@@ -177,7 +177,7 @@ impl MemoryKeys {
 }
 
 impl OwnerKeys {
-    /// Forgets the keys whose time is up. The key of a run that has not ended stays.
+    /// Drops expired keys. The key of a run that has not ended stays.
     fn expire(&mut self, now: Instant) {
         while let Some((text, at)) = self.order.pop_front_if(|(_, at)| now >= *at + LOG_TTL) {
             let held = self.keys.get_mut(&text).filter(|held| held.at == at);

@@ -103,7 +103,7 @@ impl Room<'_> {
         (!text.is_empty()).then(|| json!({"type": "text", "content": self.take(text)}))
     }
 
-    /// The arguments stay a text: cut they are no JSON.
+    /// The arguments stay a text, because shortened JSON is not valid.
     fn call(&mut self, id: &str, name: &str, arguments: &str) -> Value {
         let (id, name, arguments) = (self.take(id), self.take(name), self.take(arguments));
         json!({"type": "tool_call", "id": id, "name": name, "arguments": arguments})

@@ -29,7 +29,7 @@ pub struct TracedRequest<'a> {
 pub struct TracedTurn<'a> {
     /// The model as the client named it.
     pub model: &'a str,
-    /// Who provides the model, as far as that is known.
+    /// The provider of the model, if it is known.
     pub provider: &'a str,
     /// The id of the run.
     pub run: &'a str,
@@ -249,7 +249,7 @@ impl Span {
     }
 }
 
-/// The name of a span: an operation and what it is about.
+/// The name of a span: an operation and its subject.
 fn named(operation: &str, about: Option<&str>) -> String {
     match about {
         Some(about) => format!("{operation} {about}"),

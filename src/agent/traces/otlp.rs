@@ -57,7 +57,7 @@ struct Delivery {
     queued: AtomicUsize,
     /// The last batch was lost.
     is_out: AtomicBool,
-    /// Why the last request had no answer, which the exporter does not tell.
+    /// Why the last request had no answer. The exporter itself does not report it.
     cause: Mutex<Option<String>>,
     lost: LossCounter,
 }
@@ -148,7 +148,7 @@ impl Exporter {
         OpenSpan(self.tracer.build_with_context(builder, &context))
     }
 
-    /// Sends what is queued; says whether that was done in time.
+    /// Exports the queued spans; returns whether that was done in time.
     pub(super) fn close(&self, limit: Duration) -> bool {
         self.provider.shutdown_with_timeout(limit).is_ok()
     }

@@ -129,7 +129,7 @@ impl Pairing {
         });
     }
 
-    /// Assigns the result to the first of these calls that has none. If all have one, the result is dropped.
+    /// Assigns the result to the first of these calls without a result. If there is none, drops the result.
     fn assign_result(&mut self, calls: &mut VecDeque<(usize, usize)>, message: usize) {
         if let Some((group, position)) = calls.pop_front()
             && let Some(group) = self.groups.get_mut(group)
