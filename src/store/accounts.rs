@@ -94,7 +94,7 @@ impl Store {
         Ok(reserved.await?.then(|| self.keep(reservation)))
     }
 
-    /// Ends a reservation and adds what was used to the account; returns the amount of the account.
+    /// Ends a reservation and adds the amount that was used to the account; returns the amount of the account.
     ///
     /// # Errors
     /// When the store fails; the amount may stay reserved until this process ends.
@@ -158,8 +158,8 @@ impl Store {
     }
 }
 
-/// Locks an account, so that one reservation is made after the other, and removes what ended processes had reserved of it;
-/// returns its amount.
+/// Locks an account, so that reservations are made one after the other, and removes the reservations of ended
+/// processes; returns its amount.
 pub(super) async fn lock(tx: &mut Tx, owner: &Owner, account: Account) -> Result<i64, StoreError> {
     let lock = "INSERT INTO accounts (owner, account, amount) VALUES ($1, $2, 0)
         ON CONFLICT (owner, account) DO UPDATE SET amount = accounts.amount RETURNING amount";

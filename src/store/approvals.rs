@@ -32,7 +32,7 @@ macro_rules! session_waits {
 
 pub(super) use session_waits;
 
-/// Reads what a condition selects, the oldest first.
+/// Reads the approvals that a condition selects, the oldest first.
 macro_rules! select {
     ($condition:expr) => {
         concat!(
@@ -184,7 +184,8 @@ impl Store {
         tx.row(ONE, values).await?.map(approval).transpose()
     }
 
-    /// Decides what waits, of an owner or of any. It needs no lease, and of several decisions one is made.
+    /// Decides a waiting call of this owner, or of any owner. It needs no lease, and only the first of several
+    /// decisions counts.
     ///
     /// The bytes of a decision count for its session.
     ///

@@ -84,7 +84,7 @@ pub enum CopyError {
     /// Another copy into the target is running.
     #[error("another copy into this database is running")]
     Running,
-    /// The rest of the source would not fit what was copied of it.
+    /// The source has changed, so the rest of it would not fit the rows that were copied.
     #[error(
         "the source was used after the copy into {location} had begun; begin again with an empty database"
     )]

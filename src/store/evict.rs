@@ -75,7 +75,8 @@ impl Store {
         }
         for (index, (heaviest, bytes)) in usages.iter().enumerate() {
             let next = usages.get(index + 1).map_or(0, |(_, bytes)| *bytes);
-            // Until it is no longer the heaviest, and more than a little: each step reads what all owners have.
+            // Evicts until the owner is no longer the heaviest, and in large steps, because each step reads the use of
+            // all owners.
             let (excess, step) = (total - most, bytes.saturating_sub(next));
             let excess = excess.min(step.max(excess / 16).max(most / 1024).saturating_add(1));
             let mut evicted = evict_answers_of(&mut tx, heaviest, written, excess).await?;

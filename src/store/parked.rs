@@ -1,5 +1,5 @@
-//! Turns that wait for a decision, as values. A turn belongs to its session, counts for its size and goes with it. A change
-//! that says so ends it. See [`super::approvals`] for what they wait for.
+//! Suspended turns that wait for a decision, as values. A turn belongs to its session, counts for its size and is
+//! deleted with it. A [`super::TurnChange`] ends it. See [`super::approvals`] for the questions.
 
 use super::approval::ApprovalQuestion;
 use super::leases::Fence;

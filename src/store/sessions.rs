@@ -229,7 +229,8 @@ impl Store {
         Ok(expired)
     }
 
-    /// Repeats a statement that deletes a batch of what is older than `age`, until nothing is; returns how much was deleted.
+    /// Repeats a statement that deletes a batch of rows older than `age`, until it deletes none; returns the number of
+    /// deleted rows.
     pub(super) async fn delete_older(
         &self,
         sql: &'static str,

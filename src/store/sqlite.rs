@@ -86,7 +86,7 @@ impl Sqlite {
         }));
         store.keep_reserve();
         if let Some(checkpoints) = &store.0.checkpoints {
-            // A new schema is in the log, too, and what a process that was killed has left there.
+            // The log holds a new schema too, and the writes of a process that was killed.
             checkpoints.start_when_idle(&store.0.tasks);
         }
         Ok(store)

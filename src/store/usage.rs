@@ -1,7 +1,8 @@
-//! The limits on the bytes of sessions and answers: what all use, and which sessions go when that is too much.
+//! The limits on the bytes of sessions and answers: the use of all owners, and which sessions are evicted when it is
+//! too much.
 //!
-//! What all use is measured now and then. In between a process adds what it writes itself. Of what a measurement has left, one
-//! of several processes uses a part before it measures again.
+//! The use of all owners is measured from time to time. Between two measurements a process adds its own writes. With
+//! several processes, each uses only a part of the rest before it measures again.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ struct Meter {
     at: Option<Instant>,
 }
 
-/// The limits of sessions and what is known about their use.
+/// The limits of sessions and their measured use.
 #[derive(Debug, Default)]
 pub(super) struct SessionQuota {
     limits: Mutex<SessionLimits>,
@@ -37,7 +38,7 @@ pub(super) struct SessionQuota {
     pub(super) evicting: tokio::sync::Mutex<()>,
 }
 
-/// The limits of answers and what is known about their use.
+/// The limits of answers and their measured use.
 #[derive(Debug, Default)]
 pub(super) struct AnswerQuota {
     limits: Mutex<AnswerLimits>,
@@ -287,7 +288,7 @@ impl Store {
         self.measure(&mut tx, owner).await
     }
 
-    /// Measures what all sessions use, with what is reserved for writes.
+    /// Measures the use of all sessions, including the bytes that are reserved for writes.
     async fn measure(&self, tx: &mut Tx, owner: &Owner) -> Result<SessionUsage, StoreError> {
         let sql = "SELECT CAST(coalesce(sum(bytes), 0) AS bigint), count(*) FILTER (WHERE owner <> $1) + 1,
                 CAST(coalesce(sum(bytes) FILTER (WHERE owner = $1), 0) AS bigint),

@@ -122,8 +122,8 @@ impl DatabasePool {
         self.small(&Owner::server())
     }
 
-    /// The pool for statements by which this process stays alive for the others. They wait for no owner: each is next when a
-    /// connection becomes free.
+    /// The pool for statements that show other processes that this one is alive. They wait for no share of an owner:
+    /// each is next when a connection becomes free.
     pub(super) fn heartbeat(&self) -> OwnerPool {
         OwnerPool {
             shared: None,

@@ -206,7 +206,7 @@ impl Postgres {
     }
 }
 
-/// The text that announces the release of a lease. It tells nothing of the session.
+/// The text that announces the release of a lease. It reveals nothing of the session.
 fn announcement(fence: &Fence) -> String {
     let key = format!("{}\0{}", fence.owner.as_str(), fence.id.as_str());
     let digest = Sha256::digest(key);

@@ -116,9 +116,9 @@ impl<'a> EncodedChange<'a> {
 }
 
 impl Postgres {
-    /// Changes a session, or replaces it where a time of creation is given; returns whether it existed and the bytes that were
-    /// added. `most` are the most bytes of the session and the most that may be added. If more would be, nothing is changed, and
-    /// the inner error says how many.
+    /// Changes a session, or replaces it if a time of creation is given; returns whether it existed and the bytes that
+    /// were added. `most` has the most bytes of the session and the most bytes that may be added. If a limit would be
+    /// exceeded, nothing is changed, and the inner error says by how many bytes it would grow.
     pub(crate) async fn write(
         &self,
         fence: &Fence,
@@ -153,8 +153,8 @@ impl Postgres {
         }
     }
 
-    /// Appends messages to a session that holds those before them, as nearly all writes do: one plain statement takes half
-    /// of the time of the function for all changes. False if that function has to find out what the change does.
+    /// Appends messages to a session that holds the messages before them, as nearly all writes do. This plain statement
+    /// takes half the time of the function for all changes. Returns false if that function has to work out the change.
     async fn append(
         &self,
         fence: &Fence,
@@ -255,7 +255,7 @@ impl Postgres {
         if created_at.is_none() && change.turn == TurnChange::Leave {
             return pool(encoded.size()).one(|| write(WRITE)).await;
         }
-        // It deletes what it replaces.
+        // A replacement deletes the earlier turn.
         let turn = TurnColumns::of(&change.turn);
         let write = || turn.bind(write(WRITE_TURN));
         pool(StatementSize::Large).one(write).await

@@ -120,7 +120,7 @@ impl Checkpoints {
         self.running.store(false, Ordering::Release);
     }
 
-    /// Writes most of the log back on a separate connection while writes continue, then the few frames that are left on the
+    /// Writes most of the log back on a separate connection while writes continue, then the few remaining frames on the
     /// writer's connection, so that the log restarts.
     async fn write_back(&self) -> Result<(), StoreError> {
         let (path, query_only) = (self.path.clone(), false);

@@ -1,4 +1,4 @@
-//! Decisions of what waits for a person.
+//! Decisions about calls that wait for a person.
 
 use super::approvals::{HOUR, approve, deny, ends, keeps, question};
 use super::sizes::check_counts;

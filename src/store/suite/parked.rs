@@ -91,7 +91,7 @@ pub(crate) async fn a_refused_change_ends_no_turn(subject: TestStore) {
         "{refused:?}"
     );
     assert!(subject.loaded(&id("s")).await.turn.is_some());
-    // What the turn leaves counts for what ends it.
+    // The bytes that the turn frees are available to the change that ends it.
     store
         .write(lease.fence(), &change("x".repeat(1_500)))
         .await
