@@ -1,4 +1,4 @@
-//! Shortens a long result before the model is given it.
+//! Shortens a long result for the model.
 //!
 //! Keeps the head and the tail, as errors and totals tend to stand at the end.
 
@@ -10,7 +10,7 @@ const MAX_TAIL_CHARS: usize = 1024;
 /// Share of the characters that the end gets at most: a tenth.
 const TAIL_SHARE: usize = 10;
 
-/// Cuts a text to at most `max_chars` characters (Unicode scalar values), the note about what was left out included.
+/// Cuts a text to at most `max_chars` characters (Unicode scalar values), including the note about the cut.
 ///
 /// A text that fits is returned unchanged, so a second cut with the same bound changes nothing. If the bound is too
 /// small for the note, only the beginning of the text stays.

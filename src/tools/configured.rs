@@ -94,7 +94,8 @@ pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError>
     Ok(sources)
 }
 
-/// Connects to the endpoints of all configured tools, and sends nothing. For each what it is, and why it cannot be reached.
+/// Connects to the endpoints of all configured tools, and sends nothing. Returns the name of each endpoint, and why it
+/// cannot be reached.
 pub async fn reach_all(settings: &Settings) -> Vec<(String, Result<(), String>)> {
     let dispatch = settings.dispatch.iter();
     let dispatch = dispatch.map(|it| ("webhook".to_owned(), &it.endpoint.url));

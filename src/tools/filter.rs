@@ -31,7 +31,7 @@ impl ToolFilter {
         }
     }
 
-    /// The same filter under rules: what they deny whatever its arguments is not offered.
+    /// The same filter under rules: tools whose every call they deny are not offered.
     #[must_use]
     pub fn under(self, permissions: Permissions) -> Self {
         Self {

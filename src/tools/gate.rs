@@ -45,7 +45,7 @@ pub struct Gate {
     schemas: SchemaCache,
     /// Asked before a call and after it.
     hooks: Hooks,
-    /// Hides secrets in what hooks see of results; `None` hides nothing.
+    /// Hides secrets in the results that hooks see; `None` hides nothing.
     redactor: Option<Redactor>,
     /// How long a person may take to decide.
     lifetime: Lifetime,
@@ -74,7 +74,7 @@ pub struct GateRequest<'a> {
     pub context: &'a CallContext,
 }
 
-/// The answer of the gate, and what hooks have made of the call.
+/// The answer of the gate, and the call as the hooks have changed it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Admission {
     /// What becomes of the call.

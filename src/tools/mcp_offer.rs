@@ -1,4 +1,4 @@
-//! MCP servers as all but their connections see them: what one offers, and what a request says of one.
+//! MCP servers as other modules see them: the offer of a server, and the options of a request for it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ pub struct NoMcp;
 #[error("MCP servers are configured, and this program was built without the feature `mcp`")]
 pub struct NoMcpError;
 
-/// An MCP server of a request, or what connects to such.
+/// Replaces an MCP server of a request, and the pool that connects to such servers.
 #[derive(Debug, Clone)]
 pub struct NoMcpServer(Infallible);
 

@@ -1,4 +1,4 @@
-//! What a call brings back: text, images, files, details for the client, or an error for the model.
+//! The output of a call: text, images, files, details for the client, or an error for the model.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::image_data::ImageData;
 use protocol::openai::citation::CitedSource;
 
-/// What a call brought back.
+/// The output of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
     /// The whole text for the model, before any cap.
@@ -43,7 +43,7 @@ pub enum OutputStatus {
     Ok,
     /// It failed.
     Error,
-    /// It took too long; the output is what it had brought until then.
+    /// It took too long; the output is what it had produced until then.
     Timeout,
 }
 
@@ -134,7 +134,7 @@ pub struct ToolFile {
     pub content: Bytes,
 }
 
-/// Why a call brought nothing back. The texts are for the model and hold no URL, header or path.
+/// Why a call has no output. The texts are for the model and hold no URL, header or path.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// The call cannot be made like this; the model may try again differently.

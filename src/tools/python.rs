@@ -117,7 +117,7 @@ impl CodeExecution {
         self.interpreters.report()
     }
 
-    /// What `/readyz` says: what the isolation is worth, and how many interpreters there are.
+    /// The part of `/readyz`: the quality of the isolation, and the number of interpreters.
     pub fn status(&self) -> Value {
         let Stats {
             workers,

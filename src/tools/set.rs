@@ -130,7 +130,7 @@ impl ToolSet {
         self.searchable.restore(result);
     }
 
-    /// Whether the model is offered a tool of this name, which it may be forbidden to call.
+    /// Whether the model is offered a tool of this name. The choice may still forbid to call it.
     pub fn offers(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || self.found(name).is_some()
     }

@@ -1,7 +1,7 @@
 //! The sources of server-side tools: one list, which can change while the server runs.
 //!
-//! A request uses a snapshot of the list, so the tools that it has do not change while it runs. Tools that come to an MCP server
-//! meanwhile are added.
+//! A request uses a snapshot of the list, so its tools do not change while it runs. Only tools that are added to an MCP
+//! server during that time are added.
 
 mod servers;
 mod workspace;
@@ -104,7 +104,7 @@ impl Source {
             _ if self.health() == Health::Down => Vec::new(),
             Self::Fixed(fixed) => fixed.tools.to_vec(),
             Self::Mcp(mcp) => mcp.tools.to_vec(),
-            // The search is added once it is known what there is to find.
+            // The search is added after all tools that it can find.
             Self::Dispatch(_) | Self::ToolSearch(_) | Self::McpRequests(_) => Vec::new(),
             Self::Python(code) => match &requested.code {
                 Some(ask) => code.tools_for(&ask.wanted),
@@ -191,7 +191,7 @@ impl Source {
         }
     }
 
-    /// Deletes what the source keeps for a workspace.
+    /// Deletes the source's data of a workspace.
     fn forget(&self, workspace: &WorkspaceId) {
         match self {
             Self::Python(code) => code.forget(workspace),
@@ -379,7 +379,7 @@ impl SourceList {
         }
     }
 
-    /// Deletes what the sources keep for a deleted session.
+    /// Deletes the data of the sources for a deleted session.
     pub fn session_deleted(&self, workspace: &WorkspaceId) {
         self.sources
             .iter()

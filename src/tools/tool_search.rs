@@ -1,7 +1,7 @@
 //! `tool_search`: replaces many tools of MCP servers; the model searches for the ones that it needs.
 //!
-//! A result names the found tools. From the next model call on they are offered after all others. The history is what
-//! remembers them: [`SearchableTools::restore`] reads its results of earlier turns.
+//! A result names the found tools. From the next model call on they are offered after all others. The history records
+//! them: [`SearchableTools::restore`] reads the results of earlier turns.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,7 +49,8 @@ pub struct ToolSearch {
     listed: [SharedTool; 1],
 }
 
-/// The tools of a request that can be found, and those that have been. Cheap to clone; clones share what is found.
+/// The tools of a request that can be found, and the ones that were found. Cheap to clone; clones share the found
+/// tools.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SearchableTools {
     tools: Arc<[SharedTool]>,

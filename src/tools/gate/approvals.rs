@@ -1,4 +1,4 @@
-//! Calls about which a person decides: what is asked, and what became of the earlier questions of the conversation.
+//! Calls about which a person decides: the question, and the answers to the earlier questions of the conversation.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

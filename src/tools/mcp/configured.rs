@@ -128,7 +128,8 @@ impl McpServers {
         })
     }
 
-    /// Starts the servers, and closes them once each has listed its tools or has failed. Returns what they offered.
+    /// Starts the servers, and closes them once each has listed its tools or has failed. Returns the tools that they
+    /// offered.
     ///
     /// # Errors
     /// When an HTTP client cannot be set up.
@@ -204,7 +205,7 @@ fn http_client(
 }
 
 impl Board {
-    /// Makes what all servers offer the sources of the requests to come.
+    /// Publishes the offers of all servers as the sources of later requests.
     fn publish(&self) {
         let lists = self.lists.lock();
         let published = self.sources.update(|sources| {

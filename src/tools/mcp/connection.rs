@@ -211,7 +211,7 @@ impl Connection {
         Ok(found.finish())
     }
 
-    /// Calls a tool. Dropping the future tells the server.
+    /// Calls a tool. Dropping the future cancels the call at the server.
     ///
     /// # Errors
     /// When there is no result.

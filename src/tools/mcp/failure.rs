@@ -119,7 +119,7 @@ fn known_version(error: &ErrorData) -> Option<ProtocolVersion> {
     known.max_by_key(|version| version.as_str()).cloned()
 }
 
-/// What a status means, and what the server says beside it.
+/// The meaning of a status, with the server's own text.
 fn words(status: u16, said: &str) -> String {
     let meaning = match status {
         401 => ": it asks for other credentials",

@@ -34,7 +34,7 @@ const KILLED_PAUSE: Duration = Duration::from_millis(5);
 /// Number of the exit status for a program that cannot be started, as shells have it.
 pub(super) const NOT_STARTED: u8 = 127;
 
-/// Starts the program of the arguments and stays until it has ended and nothing of it is left.
+/// Starts the program of the arguments and waits until it and all its processes have ended.
 pub fn guard_main() -> ExitCode {
     let command: Vec<OsString> = std::env::args_os().skip(2).collect();
     let runtime = tokio::runtime::Builder::new_current_thread()

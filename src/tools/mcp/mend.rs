@@ -11,8 +11,9 @@ const TYPES: [&str; 7] = [
 /// Members that are lists.
 const LISTS: [&str; 3] = ["enum", "required", "type"];
 
-/// Mends what model servers refuse at any depth: members that are null, lists and maps of another form, types in another
-/// case. A server in Go writes null for an empty list, one in PHP a list for an empty map.
+/// Repairs the parts of a schema that model servers refuse, at any depth: members that are null, lists and maps of
+/// another form, types in another case. A server in Go writes null for an empty list, one in PHP a list for an empty
+/// map.
 pub(super) fn mend(schema: &mut Value) {
     match schema {
         Value::Object(members) => mend_members(members),

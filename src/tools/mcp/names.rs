@@ -10,7 +10,8 @@ use protocol::ids::hex;
 /// Size of the digest that tells names apart that are too long, in characters.
 const DIGEST_CHARS: usize = 8;
 
-/// The prefix of a server's tools: its name, with what model servers refuse replaced, and two underscores.
+/// The prefix of a server's tools: its name, in which characters that model servers refuse are replaced, and two
+/// underscores.
 pub(super) fn default_prefix(server: &str) -> String {
     format!("{}__", legal(server))
 }

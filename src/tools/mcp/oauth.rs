@@ -216,7 +216,7 @@ impl Tokens {
     }
 }
 
-/// What went wrong, in words that hold nothing of what an authorization server has sent.
+/// The problem, in words that hold nothing that an authorization server has sent.
 fn problem(error: &AuthError) -> String {
     let text = error.to_string();
     let refusal = REFUSALS.iter().find(|refusal| text.contains(**refusal));

@@ -34,7 +34,7 @@ struct Inner {
     allowance: Mutex<Allowance>,
     /// What a request adds: the largest answer.
     answer: Duration,
-    /// The log tells that reading waits.
+    /// The log has a line that reading waits.
     told: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl Pace {
         Self::with(server.clone(), time(max_message_bytes))
     }
 
-    /// The pace of what the same server writes elsewhere.
+    /// The pace of another channel of the same server.
     pub(super) fn apart(&self) -> Self {
         Self::with(self.0.server.clone(), self.0.answer)
     }
@@ -101,7 +101,7 @@ impl Pace {
         Some(missing + STEP)
     }
 
-    /// Takes what has been read.
+    /// Subtracts bytes that were read.
     pub(super) fn take(&self, bytes: usize) {
         let mut allowance = self.0.allowance.lock();
         let taken = time(bytes);
@@ -110,7 +110,7 @@ impl Pace {
         allowance.full_at = allowance.full_at.max(Instant::now()) + unasked;
     }
 
-    /// Adds what the answer to a request may take.
+    /// Adds the allowance for the answer to a request.
     pub(super) fn ask(&self) {
         let mut allowance = self.0.allowance.lock();
         let most = self.0.answer * MAX_ASKED;

@@ -36,7 +36,7 @@ pub(super) struct Envelope<'a> {
 }
 
 impl Envelope<'_> {
-    /// Adds what goes with every request.
+    /// Adds the headers of every request.
     fn complete(&self, mut request: RequestBuilder) -> RequestBuilder {
         for (name, value) in self.headers {
             request = request.header(name, value);
@@ -97,7 +97,7 @@ pub(super) async fn post(
     }
 }
 
-/// Opens the stream of what the server says unasked, or one that broke off after an event.
+/// Opens the stream of unrequested messages, or continues a stream that broke off after an event.
 ///
 /// # Errors
 /// When there is none.
@@ -139,7 +139,7 @@ async fn answered(
             let events = events(response, limits.max_sse_event_size, pace);
             Ok(StreamableHttpPostResponse::Sse(events, session))
         }
-        // Some servers do not say what it is.
+        // Some servers do not name the media type.
         JSON | "" => {
             let body = whole(response, limits.max_json_response_size).await?;
             match (message::read(&body), awaited) {

@@ -55,7 +55,7 @@ pub(super) struct RequestedServer {
     description: Option<String>,
 }
 
-/// A server of one request, and what it offers.
+/// A server of one request, with its tools.
 #[derive(Debug)]
 pub struct ConnectedServer {
     pub(super) server: Arc<RequestedServer>,
@@ -63,7 +63,7 @@ pub struct ConnectedServer {
 }
 
 impl McpServerRequest {
-    /// Tells apart what may share a connection: servers with the same URL and headers.
+    /// Identifies servers that may share a connection: the same URL and headers.
     fn key(&self) -> ServerKey {
         let mut digest = Sha256::new();
         let mut add = |bytes: &[u8]| {

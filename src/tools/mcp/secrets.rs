@@ -111,7 +111,7 @@ impl Secrets {
     }
 }
 
-/// The text without what is found in it, in one pass: what is put in is not searched again.
+/// The text with all secrets replaced, in one pass: replacements are not searched again.
 fn without(search: &AhoCorasick, text: &str) -> String {
     let mut hidden = String::with_capacity(text.len());
     search.replace_all_with(text, &mut hidden, |_, _, hidden| {

@@ -240,7 +240,7 @@ impl Transport<RoleClient> for SseTransport {
             if !matches!(event.event.as_deref(), None | Some("message")) {
                 continue;
             }
-            // What is no message, and no answer to a request, is left out, as on standard output.
+            // A text that is no message and no answer to a request is left out, as on standard output.
             let read = message::read(&event.data).or_else(|problem| {
                 let failed = message::unreadable(&event.data, problem);
                 failed.ok_or(problem)

@@ -80,7 +80,7 @@ fn described(tool: &RemoteTool, instructions: Option<&str>) -> String {
     }
 }
 
-/// How calls are run: by the settings, else by what the server says of the tool.
+/// How calls are run: by the settings, else by the annotations of the server.
 fn policy(settings: &McpServerSettings, tool: &RemoteTool) -> ToolPolicy {
     let hints = tool.annotations.as_ref();
     let read_only = match &settings.read_only {

@@ -1,4 +1,4 @@
-//! Schemas without what explains them to people only.
+//! Removes the parts of schemas that only explain them to people.
 
 use serde_json::Value;
 

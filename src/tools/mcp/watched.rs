@@ -1,4 +1,5 @@
-//! A transport with what the SDK leaves to its callers: progress in order, and bounds for what a server sends unasked.
+//! A transport that adds what the SDK lacks: progress in order, and bounds for messages that a server sends without a
+//! request.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

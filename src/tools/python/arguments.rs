@@ -1,4 +1,4 @@
-//! Parses the arguments of the tools strictly; every error tells the model what to send instead.
+//! Parses the arguments of the tools strictly; every error says what the model should send instead.
 
 use serde_json::{Map, Value};
 

@@ -23,8 +23,8 @@ const UNCERTAIN: [&str; 3] = [
 ];
 
 impl EarlierCode {
-    /// What is left after one more call, which has this result. A call that was not run, because it was refused or its
-    /// arguments were not valid, leaves what was there.
+    /// The state after one more call with this result. A call that was not run, because it was refused or its arguments
+    /// were not valid, does not change the state.
     pub fn after(self, tool: &str, result: &str) -> Self {
         match (tool, self) {
             (EXECUTE_PYTHON, _) if may_have_run(result) => Self::Variables,

@@ -12,7 +12,7 @@ const MAX_LIVE_BYTES: usize = 256 * 1024;
 /// Shown in place of the rest.
 const REST: &str = "\n[more output is not shown live]\n";
 
-/// Forwards output as fast as the client takes it. Output that a slow client has not taken is joined with the following
+/// Forwards output as fast as the client takes it. Output that waits for a slow client is joined with the following
 /// output.
 #[derive(Debug)]
 pub(super) struct LiveOutput<'a> {
@@ -35,12 +35,12 @@ impl<'a> LiveOutput<'a> {
         }
     }
 
-    /// Forwards the waiting output, as far as the client takes it.
+    /// Forwards the waiting output that the client takes now.
     pub(super) fn flush(&self) {
         self.forward(&mut self.state.lock());
     }
 
-    /// Adds a piece of output and forwards what the client takes.
+    /// Adds a piece of output and forwards the part that the client takes.
     pub(super) fn output(&self, stream: OutputStream, text: &str) {
         let stream = match stream {
             OutputStream::Stdout => "stdout",

@@ -1,4 +1,4 @@
-//! Tools that come to MCP servers while a request runs, as calls may bring them.
+//! Tools that calls add to MCP servers while a request runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use super::super::source::SourceList;
 use super::{Lookup, ToolSet, appended};
 
 impl ToolSet {
-    /// Adds the tools that MCP servers of the set have got since, as calls may have brought them. All other tools stay as
-    /// they were. No more are added than a request may have without searching.
+    /// Adds the tools that the MCP servers of the set have got since. All other tools stay. At most as many are added
+    /// as a request may have without searching.
     pub fn follow(&mut self, now: &SourceList) {
         let Some(filter) = &self.filter else {
             return;

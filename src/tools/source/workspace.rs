@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::SourceList;
 use protocol::ids::WorkspaceId;
 
-/// The workspace of a turn that is not stored. When this is dropped, the sources delete what they keep for it.
+/// The workspace of a turn that is not stored. Dropping this deletes the data of the sources for it.
 #[derive(Debug)]
 pub struct WorkspaceGuard {
     pub(super) workspace: WorkspaceId,

@@ -1,4 +1,4 @@
-//! Arguments of the tools, read strictly; every refusal tells the model what to send instead.
+//! Arguments of the tools, read strictly; every refusal says what the model should send instead.
 
 use std::sync::Arc;
 

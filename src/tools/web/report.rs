@@ -100,7 +100,7 @@ fn quote(content: &mut String, passages: &[String]) {
     }
 }
 
-/// The lines of a text, wherever any reader of it may see a line end; other control characters are left out.
+/// Splits a text at every character that any reader could show as a line end; other control characters are left out.
 fn lines(text: &str) -> Vec<String> {
     let plain = text.replace("\r\n", "\n");
     let is_end = |one: char| matches!(one, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');

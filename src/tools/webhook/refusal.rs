@@ -1,4 +1,4 @@
-//! The words of a refusal: what the body of an answer with a 4xx status says, for the model.
+//! The words of a refusal: the text for the model in the body of an answer with a 4xx status.
 
 use ::http::header::CONTENT_ENCODING;
 use ::http::{Response, StatusCode};

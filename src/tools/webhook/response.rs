@@ -47,7 +47,7 @@ async fn read_whole(
 ) -> Result<ToolOutput, AttemptError> {
     let mut bytes = BytesMut::new();
     let mut reserved = match body.announced() {
-        // Before anything is received: what waits is in no buffer then.
+        // Reserved before anything is received, so that an answer that waits is in no buffer.
         Some(length) if length > SMALL_RESULT => {
             let reserved = incoming.reserve(length).await;
             bytes.reserve(length.min(MOST_BYTES));

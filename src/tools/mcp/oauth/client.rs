@@ -24,14 +24,14 @@ type Response = http::Response<Vec<u8>>;
 /// The client for authorization servers. It follows no redirects.
 #[derive(Debug)]
 pub(super) struct TokenClient {
-    /// For what the operator named: the server itself and the token endpoint of the settings.
+    /// For addresses that the operator named: the server itself and the token endpoint of the settings.
     named: Client,
     origins: Vec<Origin>,
-    /// For what servers name: hosts of the public internet, encrypted.
+    /// For addresses that servers name: hosts of the public internet, encrypted.
     discovered: GuardedHosts,
 }
 
-/// The client during one attempt to get a token. Keeps what went wrong, which the SDK does not pass on.
+/// The client during one attempt to get a token. It records the error, which the SDK does not pass on.
 pub(super) struct WatchedClient {
     client: Arc<TokenClient>,
     problem: Mutex<Option<String>>,
