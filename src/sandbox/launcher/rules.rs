@@ -1,4 +1,5 @@
-//! Landlock: the files that an interpreter may access, no TCP (with a network no listening), no signals and abstract sockets to the outside.
+//! Landlock: the files that an interpreter may access, no TCP (with a network only no listening), no signals and no
+//! abstract sockets to the outside.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -47,7 +47,7 @@ pub(super) struct HeldBody {
     bytes: Bytes,
     /// The body as it was received, if it was encoded and is needed for forwarding.
     encoded: Option<Bytes>,
-    /// Bytes of what the body refers to.
+    /// Bytes of the stored things that the body refers to.
     referred: usize,
     memory: ReservedMemory,
 }
@@ -111,7 +111,7 @@ impl HeldBody {
         }
     }
 
-    /// Reserves memory for what the body refers to, as if it had these bytes too.
+    /// Reserves memory for the things that the body refers to, as if the body had these bytes too.
     ///
     /// # Errors
     /// When the memory is in use for too long.
@@ -127,7 +127,7 @@ impl HeldBody {
         Ok(())
     }
 
-    /// The memory for what a running turn keeps of the body. Others can then have the rest of that for parsing it.
+    /// The memory for the part of the body that a running turn holds. The rest of the memory for parsing is given back.
     pub(super) fn into_kept(mut self) -> ReservedMemory {
         let bytes = self.bytes.len() + self.referred;
         self.memory.shrink_to(weight(bytes, KEPT_FACTOR));

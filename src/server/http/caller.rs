@@ -1,4 +1,4 @@
-//! What is known of a turn's caller, and what the headers of a request say of its turn.
+//! The facts about a turn's caller, and about its turn in the headers of a request.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Passes a request on to the replica that runs the run in question, and answers requests that other replicas pass on.
 //!
-//! The internal address has the same handlers as the public one, without this layer in front of them: what another replica
-//! has passed on is never passed on again. A handler that finds its run elsewhere says that the replica cannot be reached.
+//! The internal address has the same handlers as the public one, without this layer in front of them: a request that
+//! another replica has passed on is never passed on again. A handler whose run is on another replica answers that the
+//! replica cannot be reached.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -173,7 +174,7 @@ pub(super) async fn follow(
     (answer.status() == StatusCode::OK).then_some(answer)
 }
 
-/// Reads what another replica runs to its end, and drops it.
+/// Reads the lines of another replica's run to their end, and drops them.
 pub(super) async fn read_to_end(lines: Response) {
     let mut lines = lines.into_body().into_data_stream();
     while let Some(Ok(_)) = lines.next().await {}

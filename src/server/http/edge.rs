@@ -150,7 +150,7 @@ fn check_request(
     Ok(Some((owner, Some(RequestPermit(Some(Arc::new(permit)))))))
 }
 
-/// Refuses what a web page of another origin can send without a preflight request.
+/// Refuses requests that a web page of another origin can send without a preflight request.
 fn refuse_page(state: &AppState, request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     let is_simple = request.method() == Method::POST && !body::is_json(headers);

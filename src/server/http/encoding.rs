@@ -1,4 +1,4 @@
-//! Encodes what a run reports in the form of its answer, and its errors with their status.
+//! Encodes the reports of a run in the form of its answer, and its errors with their status.
 
 use std::time::{Duration, Instant};
 
@@ -14,20 +14,20 @@ use agent::metrics::Metrics;
 use agent::runs::{Encode, RunAnswer, RunReport};
 use protocol::ids::RunId;
 
-/// What the answer of a run is made with, besides what the request asked for.
+/// The context in which the answer of a run is made, besides the options of the request.
 #[derive(Debug)]
 pub(super) struct AnswerContext {
     /// What is counted.
     pub(super) metrics: Metrics,
     /// When the request came.
     pub(super) began: Instant,
-    /// The request carries an `idempotency-key`, so that it may be sent again whatever has run.
+    /// The request carries an `idempotency-key`, so that it may be sent again whichever calls have run.
     pub(super) has_key: bool,
     /// The run was suspended and has resumed.
     pub(super) goes_on: bool,
 }
 
-/// Turns what a run reports into lines and the answer.
+/// Turns the reports of a run into lines and the answer.
 pub(super) fn encode(form: &AnswerForm, run: &RunId, context: AnswerContext) -> Encode {
     let (mut encoder, dialect) = (form.encoder(run), form.dialect());
     let is_call = matches!(form, AnswerForm::Call);

@@ -97,7 +97,7 @@ pub(super) fn media_type(headers: &HeaderMap) -> String {
     kind.unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Scheme and authority by which the client reaches this server, as far as the request says so.
+/// Scheme and authority by which the client reaches this server, if the request shows them.
 pub(super) fn origin(headers: &HeaderMap) -> String {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok();
     let forwarded = text(HeaderName::from_static("x-forwarded-proto"));

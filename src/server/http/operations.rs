@@ -40,7 +40,7 @@ pub(super) fn group() -> Group {
         tag: "Operations",
         label: RouteLabel::Operations,
         endpoints: vec![
-            // Without a key and an allowed host they tell the status only.
+            // Without a key and an allowed host they show the status only.
             ApiEndpoint::get("/healthz", healthz, describe_healthz).open(),
             ApiEndpoint::get("/readyz", readyz, describe_readyz).open(),
             ApiEndpoint::get("/metrics", metrics, describe_metrics),

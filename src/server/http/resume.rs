@@ -30,7 +30,7 @@ const RUNS_OF_LOOK: usize = 100;
 /// Why a run does not resume now.
 #[derive(Debug, thiserror::Error)]
 enum ResumeError {
-    /// This process cannot read what is stored of its turn.
+    /// This process cannot read the stored turn.
     #[error(transparent)]
     Turn(#[from] SuspendedTurnError),
     /// This server does not provide what the draft asks for.

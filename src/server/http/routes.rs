@@ -162,7 +162,7 @@ impl ApiEndpoint {
         self
     }
 
-    /// The route, whose requests are passed on to the replica that has what they concern.
+    /// The route, with the thing that its requests concern: they are passed on to the replica that has it.
     pub(super) fn concerning(mut self, concerned: Concerned) -> Self {
         self.concerns = Some(concerned);
         self

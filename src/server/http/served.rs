@@ -8,7 +8,7 @@ use protocol::ids::shown;
 pub(super) struct Served {
     /// The model as the client named it.
     pub(super) model: String,
-    /// The model server, and what is known of the turn.
+    /// The model server, and facts about the turn.
     pub(super) turn: TurnRecord,
 }
 

@@ -140,7 +140,7 @@ impl OpenConnections {
         let state = &self.acceptor.state;
         state.runs.close();
         state.stopping.cancel();
-        // Late connections bring one request each, and end with it.
+        // A late connection serves one request, and ends with it.
         self.late.close();
         let ended = async {
             tokio::join!(
@@ -344,7 +344,7 @@ async fn served(
         // The middleware applies the exact limit. This limit is larger and bounds the memory.
         .max_buf_size(settings.max_header_bytes.saturating_mul(2))
         .half_close(false)
-        // A connection that comes during the shutdown brings one request.
+        // A connection that is opened during the shutdown serves one request.
         .keep_alive(!is_late);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let draining: CancellationToken = state.draining.child_token();

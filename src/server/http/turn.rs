@@ -59,7 +59,7 @@ pub(super) struct Delivery<'a> {
     key: Option<IdempotencyKey>,
     /// The connection that the answer goes to.
     connection: ConnectionRun,
-    /// The memory of what the turn keeps of the request's body.
+    /// The memory for the part of the request's body that the turn holds.
     memory: Arc<ReservedMemory>,
 }
 
@@ -121,7 +121,7 @@ fn finishes(options: &Options, has_key: bool) -> bool {
         }
 }
 
-/// Starts a run and answers with what it reports, or with the run that the request's key leads to.
+/// Starts a run and answers with its lines, or with the run that the request's key leads to.
 pub(super) async fn answer(
     state: &AppState,
     mut request: TurnRequest,

@@ -18,7 +18,7 @@ use super::super::error::{ApiError, codes};
 /// 400.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
-/// The body without its encoding, and the headers of what is read then.
+/// The body without its encoding, and the headers that fit the decoded body.
 ///
 /// # Errors
 /// When the encoding is not known, or there are several.
@@ -45,7 +45,7 @@ pub(super) fn decoded(body: Body, headers: &HeaderMap) -> Result<(Body, HeaderMa
         _ => return Err(codes::UNSUPPORTED_ENCODING.into()),
     };
     let mut headers = headers.clone();
-    // It is the length of what is sent.
+    // It is the length of the encoded body.
     headers.remove(CONTENT_LENGTH);
     Ok((Body::from_stream(ReaderStream::new(decoder)), headers))
 }

@@ -27,7 +27,7 @@ pub(in crate::http) struct RequestRecord {
     method: Method,
     /// The template of the path.
     matched: Option<MatchedPath>,
-    /// The beginning of the path, where no template says what was asked.
+    /// The beginning of the path, if no route matches.
     path: String,
     began: Instant,
     pub(super) route: RouteLabel,
@@ -75,7 +75,8 @@ impl RequestRecord {
         }
     }
 
-    /// Begins the span of the request, and makes it the parent of what the request leads to. Health checks have none.
+    /// Begins the span of the request, and makes it the parent of the spans that follow from the request. Health checks
+    /// have none.
     pub(super) fn begin_span(&mut self, traces: &Traces, request: &mut Request) {
         if self.route == RouteLabel::Operations || !traces.is_on() {
             return;

@@ -13,7 +13,7 @@ use super::forward_routed;
 use agent::metrics::RouteLabel;
 use protocol::ids::Owner;
 
-/// The routes of what is forwarded, and the probes of dialects that are forwarded as long as they are not built.
+/// The routes of forwarded paths, and the probes of dialects that are forwarded until they are built.
 pub(in crate::http) fn groups() -> [Group; 3] {
     let probed = |prefix, head_probes| Group {
         prefix,

@@ -1,4 +1,4 @@
-//! Which paths are forwarded for whom.
+//! Which paths are forwarded for which owner.
 
 use std::collections::HashMap;
 

@@ -18,7 +18,7 @@ pub(super) enum DirectCallEnd {
     Failed(ApiError),
 }
 
-/// Collects what a call reports.
+/// Collects the reports of a call.
 pub(super) struct Collected {
     live: mpsc::Sender<String>,
     end: Option<oneshot::Sender<DirectCallEnd>>,
@@ -48,7 +48,7 @@ impl Collected {
     fn take(&mut self, report: RunReport) {
         let end = match report {
             RunReport::Event(AgentEvent::ToolOutput { text, .. }) => {
-                // The result has what is left out.
+                // A piece that is left out here is in the result.
                 let _full = self.live.try_send(text);
                 return;
             }

@@ -124,7 +124,7 @@ impl Activity {
     pub(super) async fn closed(&self) {
         loop {
             self.close.notified().await;
-            // A request may have come in between.
+            // A request may have arrived since.
             if self.closable_since().is_some() {
                 return;
             }

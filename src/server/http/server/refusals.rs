@@ -20,9 +20,9 @@ use protocol::ids::RequestId;
 pub(super) struct Refusals<S> {
     stream: S,
     activity: Arc<Activity>,
-    /// Whether nothing of a response is left to be written, so that the next bytes begin another one.
+    /// Whether the last response is written completely, so that the next bytes begin another one.
     settled: bool,
-    /// What is left to be written in place of a refusal.
+    /// The rest of the text that replaces a refusal.
     replacement: Option<Bytes>,
 }
 
