@@ -46,7 +46,7 @@ impl Lifetimes {
     }
 }
 
-/// Deletes idle sessions and files, old records of runs, and what deleted files have left on the disk, for ever.
+/// Deletes idle sessions and files, old records of runs, and the contents of deleted files on the disk, for ever.
 pub(super) async fn expire(sessions: Sessions, lifetimes: Lifetimes) {
     let Lifetimes {
         session: ttl,

@@ -37,7 +37,7 @@ pub(super) async fn for_metrics(
     Ok(Some(listener))
 }
 
-/// Listens for other replicas, if there is an address for them, and tells them where.
+/// Listens for other replicas, if there is an address for them, and publishes the address.
 pub(super) async fn for_replicas(
     settings: Option<&Settings>,
     store: &Store,

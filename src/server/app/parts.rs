@@ -166,7 +166,7 @@ fn gate(
     Ok((Arc::new(gate), webhook.transpose()?))
 }
 
-/// What starts spans; those that are lost are counted.
+/// The exporter of spans; lost spans are counted.
 fn traces(settings: Option<&TraceSettings>, metrics: &Metrics) -> Result<Traces, TracesError> {
     let metrics = metrics.clone();
     Traces::start(

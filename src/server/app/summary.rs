@@ -1,4 +1,4 @@
-//! The record of the log that says what a server starts with.
+//! The log record about the settings with which a server starts.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use policy::rules::{Level, ToolClasses};
 use tools::python::CodeExecution;
 use tools::source::{Health, Source, SourceList};
 
-/// What a server starts with, without secrets; a field without value is left out of the record.
+/// The settings with which a server starts, without secrets; a field without value is left out of the record.
 #[derive(Debug)]
 pub(super) struct StartSummary {
     upstreams: String,
@@ -22,7 +22,7 @@ pub(super) struct StartSummary {
     tools: Option<String>,
     mcp_servers: Option<String>,
     search: Option<String>,
-    /// The rules that MCP servers may bring tools for, and where they are.
+    /// The rules whose tools MCP servers may add, with their places.
     rules: Vec<(String, Level)>,
 }
 
@@ -116,7 +116,7 @@ fn absolute(path: &Path) -> String {
     absolute.as_deref().unwrap_or(path).display().to_string()
 }
 
-/// A URL without what may be secret.
+/// A URL without the parts that may be secret.
 fn shown(url: &Url) -> String {
     let mut shown = url.clone();
     // A URL that can have neither has no secret there.

@@ -1,4 +1,4 @@
-//! `loopwright store backup` and `loopwright store copy`: what they print, and how far a copy is.
+//! `loopwright store backup` and `loopwright store copy`: their output, and the progress of a copy.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,7 +8,7 @@ use crate::config::{BackupConfig, CopyConfig};
 use agent::session::backup::{self, BackupError, CopiedFiles};
 use store::{CopyError, CopyProgress};
 
-/// Backs up a store; returns the text to print, which says what the backup has.
+/// Backs up a store; returns the text to print, which lists the contents of the backup.
 ///
 /// # Errors
 /// When the store cannot be read, or the backup cannot be written.
@@ -28,7 +28,7 @@ pub fn back_up(config: &BackupConfig) -> LocalBoxFuture<'_, Result<String, Backu
     })
 }
 
-/// Copies a store, and shows how far the copy is; returns the text to print, which says what was copied.
+/// Copies a store, and shows the progress; returns the text to print, which lists what was copied.
 ///
 /// # Errors
 /// When one of the stores cannot be opened, or the copy differs.
@@ -59,7 +59,7 @@ pub fn copy(config: &CopyConfig) -> LocalBoxFuture<'_, Result<String, CopyError>
     })
 }
 
-/// Says what became of the contents of files.
+/// The text about the contents of files.
 fn describe_files(files: &CopiedFiles) -> String {
     match files {
         CopiedFiles::LeftOut(0) => String::new(),

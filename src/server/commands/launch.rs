@@ -23,7 +23,7 @@ const SHOWN_DIRECTORY: &str = "$DIRECTORY";
 /// What came of a launch.
 #[derive(Debug)]
 pub enum Launched {
-    /// Nothing was started; this is what would be set.
+    /// Nothing was started; the text shows what would be set.
     Shown(String),
     /// The agent has ended with this status.
     Ended(u8),
@@ -86,7 +86,7 @@ pub enum LaunchError {
 /// Asks the server, and starts the agent or shows what would be set.
 ///
 /// # Errors
-/// When the server does not answer or has not what the agent needs, or the agent cannot be started.
+/// When the server does not answer or lacks something that the agent needs, or the agent cannot be started.
 pub fn run(config: &LaunchConfig) -> LocalBoxFuture<'_, Result<Launched, LaunchError>> {
     // Boxed here, as a future is compiled where it is polled: once in this library, not in the binary.
     Box::pin(launch(config))

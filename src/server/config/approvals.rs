@@ -24,7 +24,7 @@ pub struct ApprovalsConfig {
 /// What `loopwright approvals` does.
 #[derive(Debug, Clone)]
 pub(crate) enum ApprovalsTask {
-    /// Lists what waits.
+    /// Lists the calls that wait.
     List {
         /// Whether JSON is printed.
         json: bool,

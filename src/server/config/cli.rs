@@ -328,7 +328,7 @@ fn without_urls(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The command line with what all flags have in common.
+/// The command line with the settings that all flags share.
 pub(super) fn command() -> clap::Command {
     completed(Cli::command())
 }

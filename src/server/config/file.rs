@@ -98,7 +98,8 @@ pub(super) struct File {
     pub(super) max_tool_calls: Option<Count<1, 0, { i64::MAX as u64 }>>,
     pub(super) max_seconds: Option<Seconds>,
     pub(super) max_total_tokens: Option<Count<1, 0, { i64::MAX as u64 }>>,
-    /// The most is what the guard can see. A later check refuses 1, because the first call is no repetition.
+    /// The most is the number of calls that the guard remembers. A later check refuses 1, because the first call is no
+    /// repetition.
     pub(super) repeat_threshold: Count<0, 3, 8>,
     pub(super) repeat_override: bool,
     pub(super) citations: CitationStyle,
@@ -155,7 +156,7 @@ pub(super) struct File {
     pub(super) log_format: LogFormat,
     pub(super) log_level: LogLevel,
 
-    /// By default what the variables of OpenTelemetry say.
+    /// The default comes from the variables of OpenTelemetry.
     pub(super) otlp_endpoint: Option<ServiceUrl>,
     pub(super) otlp_contents: bool,
 

@@ -22,7 +22,7 @@ pub struct LaunchConfig {
     pub key: Option<SecretString>,
     /// The model, if one is named.
     pub model: Option<String>,
-    /// Whether is only shown what would be set.
+    /// Only shows what would be set.
     pub(crate) shows: bool,
     /// The names of all variables of the environment.
     pub(crate) variables: Vec<String>,

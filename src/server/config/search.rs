@@ -205,7 +205,8 @@ fn key_variable(kind: ProviderKind) -> Option<&'static str> {
     }
 }
 
-/// The default requests per minute: what the provider's smallest plan allows or, without a key, what it tolerates.
+/// The default requests per minute: the limit of the provider's smallest plan or, without a key, the rate that it
+/// tolerates.
 fn pace(kind: ProviderKind) -> u32 {
     match kind {
         ProviderKind::DuckDuckGo => 20,

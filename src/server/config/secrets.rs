@@ -43,8 +43,8 @@ impl SecretValues {
         self.0.borrow_mut().extend(found.map(Into::into));
     }
 
-    /// Records what is secret in the value of a variable, a header, a parameter or a key: all of it, if the name says so,
-    /// or the secret parts of a URL.
+    /// Records the secret in the value of a variable, a header, a parameter or a key: the whole value if the name marks
+    /// it as secret, or the secret parts of a URL.
     pub(super) fn add_named(&self, name: &str, text: &str) {
         if is_secret_name(name) {
             self.add(text);
@@ -56,7 +56,7 @@ impl SecretValues {
         }
     }
 
-    /// Records what is secret in a URL: its password, and parameters whose names say so.
+    /// Records the secrets in a URL: its password, and parameters whose names mark them as secret.
     pub(super) fn add_parts(&self, url: &Url) {
         if let Some(password) = url.password() {
             self.add(password);

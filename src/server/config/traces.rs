@@ -62,7 +62,8 @@ pub(super) fn settings(
     }))
 }
 
-/// The URL for traces, and what sets it. OpenTelemetry's own variables count if the settings have none.
+/// The URL for traces, and the setting or variable that it comes from. OpenTelemetry's own variables count if the
+/// settings have none.
 fn endpoint(file: &File, checks: &Validation<'_>) -> Result<Option<(Url, Origin)>, ConfigError> {
     if let Some(base) = &file.otlp_endpoint {
         return Ok(Some((below(&base.0), checks.origins.of(KEY))));
@@ -157,7 +158,7 @@ fn timeout(checks: &Validation<'_>) -> Result<Duration, ConfigError> {
     }
 }
 
-/// The attributes of the process. What the operator says of it beats what it says of itself.
+/// The attributes of the process. Attributes from the operator replace its own.
 fn resource(checks: &Validation<'_>) -> Result<Vec<(String, String)>, ConfigError> {
     let own = [
         ("service.name", "loopwright"),

@@ -1,4 +1,5 @@
-//! Rules that can match no tool. Where MCP servers or the dispatch URL may bring tools of any name, nothing is known.
+//! Finds rules that can match no tool. If MCP servers or the dispatch URL may add tools of any name, no rule is
+//! reported.
 
 use super::validation::Validation;
 use crate::http::settings::ApiKey;
@@ -6,7 +7,7 @@ use policy::rules::{Level, ToolClasses};
 use tools::settings::mcp::McpSettings;
 use tools::settings::{CODE_TOOLS, Settings, WEB_TOOLS};
 
-/// The parts of the settings that bring tools.
+/// The parts of the settings that add tools.
 pub(super) struct KnownToolNames<'a> {
     pub(super) tools: &'a Settings,
     pub(super) mcp: &'a McpSettings,
@@ -24,7 +25,7 @@ pub(super) fn note(
     let Some(names) = names.all() else {
         return;
     };
-    // A tool of every class: what is known of the classes is left to the rules.
+    // A read-only and a destructive tool, because the classes of the real tools are not known here.
     let classes = [false, true].map(|read_only| ToolClasses {
         read_only,
         destructive: !read_only,

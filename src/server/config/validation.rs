@@ -73,7 +73,7 @@ impl<'a> Validation<'a> {
         result.map_err(|problem| self.error(key, problem))
     }
 
-    /// The secret under `<key>_env` or `<key>_file`, if one of the two is given; `check` says what is wrong with it.
+    /// The secret under `<key>_env` or `<key>_file`, if one of the two is given; `check` returns the problem with it.
     pub(super) fn secret(
         &self,
         key: &str,

@@ -1,5 +1,5 @@
-//! The answer of a run, in each of the forms that it can have. A dialect has a variant of each enum here, and an arm of each
-//! `match`; nothing else tells dialects apart.
+//! The answer of a run, in each form. A dialect has a variant of each enum here, and an arm of each `match`; no other
+//! module distinguishes dialects.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Dialect {
     }
 }
 
-/// The form of an answer: its dialect, with what the request asked for.
+/// The form of an answer: its dialect, with the options of the request.
 ///
 /// It is stored with a suspended run, and read by other versions.
 #[derive(Debug, Serialize, Deserialize)]
@@ -130,7 +130,7 @@ impl AnswerEncoder {
         }
     }
 
-    /// Ends the lines with an error. Returns an answer where the dialect has one that tells of the error.
+    /// Ends the lines with an error. Returns an answer if the dialect has one for errors.
     pub(crate) fn fail(&mut self, failure: &Failure, out: &mut BytesMut) -> Option<Answer> {
         match self {
             Self::Chat(_) => {

@@ -1,4 +1,4 @@
-//! Asks the server, and says what is wrong and what helps if it does not do as it is asked.
+//! Sends the requests of the command to the server, and names the problem and the remedy if one fails.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const PATH: &str = "/v1/agent/approvals";
 #[derive(Debug)]
 pub(super) struct ApprovalsClient<'a>(ServerClient<'a>);
 
-/// Why the server has not done what it was asked for. The text is one line with the remedy.
+/// Why the server has not done the request. The text is one line with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalsError {
     /// The server has not answered, or says no.
@@ -83,7 +83,7 @@ impl<'a> ApprovalsClient<'a> {
         Ok(Self(ServerClient::new(server, REQUEST_TIMEOUT)?))
     }
 
-    /// The list of what waits, as the server has sent it.
+    /// The list of waiting calls, as the server has sent it.
     pub(super) async fn list(&self) -> Result<Box<RawValue>, ApprovalsError> {
         let (status, body) = self.0.exchange(Method::GET, PATH, Vec::new()).await?;
         match status {
@@ -103,7 +103,7 @@ impl<'a> ApprovalsClient<'a> {
         Ok(self.read::<WaitingList>(list.get())?.data)
     }
 
-    /// Decides about a call; returns what becomes of its turn.
+    /// Decides about a call; returns what happens to its turn.
     pub(super) async fn decide(
         &self,
         id: &ApprovalId,

@@ -26,7 +26,7 @@ pub(crate) fn compact(json: &str) -> String {
 fn spaced(json: &str, mut depth: Option<usize>) -> String {
     let mut out = String::with_capacity(json.len());
     let (mut in_string, mut is_escaped) = (false, false);
-    // What is inside of strings has none, and escapes what is white space there.
+    // White space in strings is part of the value; line breaks and tabs are escaped there already.
     let mut chars = json.chars().peekable();
     while let Some(one) = chars.next() {
         if in_string {

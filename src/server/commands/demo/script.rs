@@ -117,7 +117,8 @@ impl Script {
         }
     }
 
-    /// The turns whose words the prompt has: those with calls, in the order of the words, or else those without.
+    /// The turns whose words the prompt has: first the turns with calls, in the order of the words, or else the turns
+    /// without.
     fn matching(&self, prompt: &str) -> Vec<&RecordedTurn> {
         let prompt = prompt.to_lowercase();
         let words = prompt.split(|character: char| !character.is_alphanumeric());

@@ -44,7 +44,7 @@ pub(super) struct TourRequest {
     /// Whether it needs code execution.
     #[serde(default)]
     code: bool,
-    /// Whether a person then approves what waits.
+    /// Whether a person then approves the waiting calls.
     #[serde(default)]
     approve: bool,
     /// The body as it is sent.

@@ -1,4 +1,4 @@
-//! What the server says of itself: its models, the window of the model, and whether it has what the agent needs.
+//! The facts that the server reports: its models, the window of the model, and whether it has what the agent needs.
 
 use std::time::Duration;
 

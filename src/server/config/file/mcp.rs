@@ -33,10 +33,10 @@ pub(in crate::config) struct McpServerSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) allowed_tools: Option<Vec<NamePattern>>,
     pub(in crate::config) sequential: bool,
-    /// By default what the server says of its tools.
+    /// The default comes from the annotations of the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) read_only: Option<Vec<NamePattern>>,
-    /// By default what the server says of its tools.
+    /// The default comes from the annotations of the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) idempotent: Option<Vec<NamePattern>>,
     pub(in crate::config) repeatable: NamePatterns,

@@ -1,4 +1,4 @@
-//! `[search]` and `[file_urls]`: what is read of the web, and how.
+//! `[search]` and `[file_urls]`: the access to the web.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ pub(in crate::config) struct ProviderSection {
     pub(in crate::config) url: Option<ServiceUrl>,
     pub(in crate::config) api_key_env: Option<VariableName>,
     pub(in crate::config) api_key_file: Option<PathBuf>,
-    /// By default what the provider's smallest plan allows.
+    /// The default is the limit of the provider's smallest plan.
     pub(in crate::config) requests_per_minute: Option<Count<1>>,
 }
 

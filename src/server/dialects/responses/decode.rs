@@ -113,7 +113,8 @@ impl ResponseOptions {
         ResponseFields::plain(model)
     }
 
-    /// Takes what is known once the request is admitted: the tools of its MCP servers, and which tools were left out.
+    /// Adds the facts that are known once the request is admitted: the tools of its MCP servers, and the tools that
+    /// were left out.
     pub(crate) fn take_admitted(&mut self, servers: &[ConnectedServer], left_out: Vec<Notice>) {
         self.notices.splice(0..0, left_out);
         if self.shown == ShownItems::None {
@@ -224,7 +225,7 @@ fn refuse_file_urls(items: &RawValue) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Decodes a request, given the JSON text of its body, its head, and what it refers to.
+/// Decodes a request from the JSON text of its body, its head, and the things that it refers to.
 ///
 /// # Errors
 /// When a field that loopwright acts on is invalid or not available. What is wrong with tools that this server may not have
@@ -323,8 +324,8 @@ fn is_json_format(format: &RawValue) -> bool {
     format.is_ok_and(|format| matches!(&*format.r#type, "json_object" | "json_schema"))
 }
 
-/// Sets the session of a turn, and how its input joins the history. What the request names comes before what the ids of
-/// its items lead to.
+/// Sets the session of a turn, and how its input joins the history. A session that the request names takes precedence
+/// over the session to which the ids of its items lead.
 fn join(
     options: &mut Options,
     known: &KnownHistory,

@@ -87,7 +87,7 @@ pub(crate) fn sources<'a>(
     sources
 }
 
-/// What the items are made of that the request of a run brought.
+/// The sources of the items in the request of a run.
 pub(crate) fn input_sources<'a>(
     session: &StoredSession,
     turns: &'a [TurnMessages<'a>],
@@ -109,7 +109,7 @@ pub(crate) fn input_sources<'a>(
     instructions.chain(turn.input(scope)).collect()
 }
 
-/// The messages of one turn, or those after the last one.
+/// The messages of one turn, or the messages after the last one.
 #[derive(Debug)]
 pub(crate) struct TurnMessages<'a> {
     /// The index in the session at which the messages begin.
@@ -138,7 +138,7 @@ impl<'a> TurnMessages<'a> {
         turns
     }
 
-    /// What the request brought.
+    /// The messages of the request.
     fn input(&self, scope: &'a str) -> impl Iterator<Item = ItemSource<'a>> {
         let input = self.messages.iter().enumerate().filter(|(_, stored)| {
             !stored.hidden && (*stored.message.role() != Role::Assistant || stored.view.is_none())

@@ -21,7 +21,7 @@ pub(in crate::dialects) const MAX_NAME_BYTES: usize = 255;
 /// Tried by `hosted::code::errors_name_the_invalid_field`.
 pub(in crate::dialects) const MAX_TEXT_BYTES: usize = 1024;
 
-/// Reads what a request says of code execution.
+/// Reads the code execution that a request asks for.
 pub(super) fn read(
     enable: Field<'_>,
     files: Field<'_>,

@@ -67,7 +67,7 @@ pub(super) fn required_approval(
     }
     Ok(match (always, never) {
         (None, None) => RequiredApproval::Always,
-        // Who names what to ask about does not ask about the rest.
+        // If a client names the tools that need an approval, the others need none.
         (Some(always), None) => RequiredApproval::Of(always),
         (always, Some(mut never)) => {
             let always = always.unwrap_or_default();

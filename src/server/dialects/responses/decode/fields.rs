@@ -226,7 +226,8 @@ fn max_output_tokens(object: &RawObject<'_>) -> Result<Option<u64>, RequestError
     }
 }
 
-/// The members of the model calls: those that follow from others here, and those that go to the model server as they are.
+/// The members of the model calls: members that are derived from others, and members that go to the model server
+/// unchanged.
 fn members(object: &RawObject<'_>, derived: &[(&str, Option<String>)]) -> String {
     let mut members = String::from("{");
     for (key, value) in derived {

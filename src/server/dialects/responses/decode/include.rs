@@ -1,4 +1,4 @@
-//! `include`: what a response holds besides what it always holds.
+//! `include`: additional contents of a response.
 
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::{RequestError, body_member};

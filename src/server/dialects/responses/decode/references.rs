@@ -49,7 +49,7 @@ pub(crate) struct KnownHistory {
     pub(crate) previous: Option<RunId>,
     /// The model of that answer, if the request names none.
     pub(crate) model: Option<String>,
-    /// The input holds only what is new.
+    /// The input holds only new messages.
     pub(crate) appends: bool,
     /// The items that the input refers to, by their ids.
     pub(crate) items: HashMap<String, Box<RawValue>>,

@@ -1,4 +1,4 @@
-//! Items as JSON texts, and the messages of a history as the items that a request brings.
+//! Items as JSON texts, and the messages of a history as the items of a request.
 //!
 //! A message may have hundreds of thousands of parts. They are converted one by one, and an item is a text: as JSON
 //! values all of them take forty times the memory.
@@ -149,7 +149,7 @@ pub(crate) fn output_items(response: &str) -> Option<Vec<ItemText>> {
     items.collect()
 }
 
-/// The parts of what an assistant message says, as JSON texts: its text, and what it says instead of an answer.
+/// The parts of an assistant message as JSON texts: its text and its refusal.
 fn answer_parts(message: &Message) -> Vec<String> {
     let mut parts = Vec::new();
     let text = message.content_text();

@@ -1,6 +1,6 @@
 //! Deletes single items of a session.
 //!
-//! A message that nothing is left of becomes an empty answer, so that the messages after it keep their places, which are
+//! A message whose items are all deleted becomes an empty answer. So the messages after it keep their places, which are
 //! in the ids of items. The model does not see empty answers.
 
 use std::ops::Range;
@@ -212,7 +212,7 @@ fn without_reasoning(message: &Message) -> Message {
     })
 }
 
-/// Describes the response without what was taken away from its messages.
+/// Updates the shown response after a part of its messages was removed.
 fn update_view(messages: &mut [StoredMessage], id: &str) -> Option<()> {
     let answers = messages.iter().filter(|stored| is_answer(stored));
     let texts: Vec<String> = answers

@@ -33,7 +33,7 @@ pub(super) fn user_content(content: &RawValue, item: usize) -> Result<String, Re
     Ok(format!("[{}]", parts?.join(",")))
 }
 
-/// The text of an assistant's message, and what it says instead of an answer.
+/// The text of an assistant's message, and its refusal.
 ///
 /// # Errors
 /// When a part is not usable.
@@ -184,7 +184,7 @@ impl<'a> Part<'a> {
         Ok(format!(r#"{{"type":"image_url","image_url":{image}}}}}"#))
     }
 
-    /// The part for a file. What kind of file it is decides what the model gets of it.
+    /// The part for a file. The kind of file decides its form for the model.
     fn file(&self) -> Result<String, RequestError> {
         if let Some(id) = self.object.get_some("file_id") {
             self.file_id(id)?;

@@ -52,7 +52,7 @@ impl<'a> InputItem<'a> {
         &self.kind
     }
 
-    /// Whether it is one that an answer brings, and no question about a call.
+    /// Whether it is an item of an answer, and not a question about a call.
     pub(in super::super) fn is_of_answer(&self) -> bool {
         match self.kind.as_str() {
             "message" => text(&self.object, "role").as_deref() == Some("assistant"),

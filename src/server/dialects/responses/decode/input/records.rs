@@ -1,4 +1,4 @@
-//! Items that only record what the client, or another service, ran: as a text for the model.
+//! Items that only record calls of the client or of another service, as texts for the model.
 
 use serde_json::Value;
 

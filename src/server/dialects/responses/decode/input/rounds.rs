@@ -1,4 +1,4 @@
-//! Building messages from items: what belongs to one round of the model becomes one assistant message.
+//! Builds messages from items: the items of one round of the model become one assistant message.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ pub(super) struct Messages {
     round: Option<OpenRound>,
     /// Reasoning that belongs to the next round: its field and text.
     reasoning: Option<(String, String)>,
-    /// Images of results, which a user message brings after the results.
+    /// Images of results. A user message after the results holds them.
     images: Vec<String>,
     calls: HashSet<String>,
     calls_of_input: HashSet<String>,
@@ -153,7 +153,7 @@ impl Messages {
         self.images.extend(content.images);
     }
 
-    /// Reasoning begins a round. Only what this server has made is known to be of use.
+    /// Adds reasoning, which begins a round. Only reasoning that this server has issued is used.
     pub(super) fn reasoning(&mut self, handle: Option<&str>) {
         if self.in_session {
             return;
