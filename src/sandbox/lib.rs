@@ -161,8 +161,8 @@ impl Sandbox {
         guard.with_notices(read, notices)
     }
 
-    /// Says that code has run in the workspace before, and whether it had variables. If that was not here, the next result says
-    /// what is lost.
+    /// Records that code has run in the workspace before, and whether it had variables. If that interpreter is not
+    /// here, the next result says what is lost.
     pub fn expect_earlier_calls(&self, workspace: &WorkspaceId, had_variables: bool) {
         self.0.pool.expect_earlier_calls(workspace, had_variables);
     }

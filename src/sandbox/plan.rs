@@ -231,7 +231,7 @@ impl Drop for Reservation {
 pub(super) mod tests {
     use super::*;
 
-    /// A reservation, and a function that tells whether it is still held.
+    /// A reservation, and a function that returns whether it is still held.
     pub(crate) fn reserved(folder: &Path) -> (Reservation, impl Fn() -> bool + use<>) {
         let reservations = Arc::new(Reservations {
             taken: Mutex::new(Taken::new(folder)),

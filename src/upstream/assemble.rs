@@ -140,7 +140,7 @@ impl ReplyAssembler {
         Ok(reply)
     }
 
-    /// The reply as far as it has come; every call gets a fresh id.
+    /// The reply received so far; every call gets a fresh id.
     pub fn so_far(self, style: CallIdStyle) -> ModelReply {
         let calls: Vec<AssembledCall> = self
             .calls

@@ -97,7 +97,7 @@ impl ChunkDecoder {
         self.end.is_some()
     }
 
-    /// Whether the last finish reason is a known one: what follows it changes nothing.
+    /// Whether the last finish reason is a known one: later chunks do not change it.
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.end, Some(AnswerEnd::Reason(_)))
     }

@@ -58,7 +58,7 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
         self.kind().map_or("openai", settings::ServerKind::provider)
     }
 
-    /// Takes note of what the server is, unless that is known.
+    /// Records what the server is, unless that is known.
     fn recognise(&self, kind: settings::ServerKind) {
         let _not_noted = kind;
     }

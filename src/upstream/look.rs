@@ -89,7 +89,7 @@ async fn sight(entry: &RouterEntry, headers: &HeaderMap) -> Sight {
     let kind = upstream.kind();
     let (state, text, is_final) = match &answer {
         Ok(models) => {
-            // Ollama has none until one was fetched, and then tells what it is.
+            // Ollama lists no model until one was fetched. Only then the list shows what the server is.
             let is_final = kind.is_some() || !models.is_empty();
             (UpstreamState::Ok, found(kind, models), is_final)
         }

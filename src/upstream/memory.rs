@@ -1,8 +1,8 @@
 //! What an upstream attached to its messages and calls, and how it gets that back.
 //!
-//! Signatures, thinking blocks, ids that carry state and unknown members travel in the stored message as they came. A member
-//! of the message says which upstream they are from, and which ids it gave to its calls. That upstream is sent all of it; another
-//! one only what any model server takes.
+//! Signatures, thinking blocks, ids that carry state and unknown members travel unchanged in the stored message. A
+//! member of the message names the upstream that they come from, and the ids that it gave to its calls. That upstream
+//! is sent all of it; another upstream gets only what any model server accepts.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const COMMON: [&str; 5] = ["role", "content", "name", "refusal", "tool_calls"];
 #[derive(Debug)]
 pub struct UpstreamMemory {
     upstream: Arc<str>,
-    /// Servers of one kind take what another of it has attached.
+    /// The kind of the upstream. Servers of one kind accept members that another server of this kind has attached.
     kind: Option<ServerKind>,
     /// The form of ids that it takes.
     style: CallIdStyle,

@@ -37,7 +37,7 @@ pub fn of_round<'a>(round: impl IntoIterator<Item = &'a Message>, quirks: &Quirk
     }
 }
 
-/// The messages without what the upstream does not take, and with what it insists on.
+/// The messages without members that the upstream refuses, and with members that it requires.
 fn adapted(messages: impl IntoIterator<Item = Message>, quirks: &Quirks) -> Vec<Message> {
     let mut tool_names: HashMap<String, String> = HashMap::new();
     let taken = messages
@@ -83,7 +83,7 @@ fn adapted_assistant(message: Message, quirks: &Quirks) -> Message {
     };
     let is_empty = match content {
         None | Some("null" | "\"\"") => true,
-        // White space between reasoning and a call is what some models write.
+        // Some models write white space between reasoning and a call.
         Some(text) if text.starts_with('"') => !quirks.blank_text && is_blank(text),
         Some(list) => is_blank(list),
     };

@@ -101,7 +101,7 @@ fn renamed_json(model: Option<&ModelEntry>, name: &str) -> Box<str> {
     json.into()
 }
 
-/// Requests the list of one upstream. The answer may tell what the upstream is, which it then takes note of.
+/// Requests the list of one upstream. The upstream records what it is, if the answer shows that.
 pub(super) async fn list(
     entry: &RouterEntry,
     headers: &HeaderMap,

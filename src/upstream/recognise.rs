@@ -1,4 +1,4 @@
-//! What a model server is, as its list of models and the headers of that answer tell.
+//! Recognises what a model server is, from its list of models and the headers of that answer.
 
 use ::http::HeaderMap;
 use ::http::header::SERVER;

@@ -1,4 +1,4 @@
-//! What a model returned in one model call, and what its upstream attached to it.
+//! The reply of a model in one model call, with the members that its upstream attached.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The upstreams of one request, and what suits all of them.
+//! The upstreams of one request, and the quirks that suit all of them.
 
 use std::sync::Arc;
 

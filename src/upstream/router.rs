@@ -165,7 +165,7 @@ impl RouterEntry {
         })
     }
 
-    /// Notes what was seen of the upstream. Returns whether that was not so before.
+    /// Records the result of a probe. Returns whether it differs from the one before.
     pub(super) fn is_news(&self, seen: (UpstreamState, Option<ServerKind>)) -> bool {
         self.seen.lock().replace(seen) != Some(seen)
     }

@@ -100,7 +100,7 @@ pub struct Quirks {
     pub roles: RoleOrder,
     /// The server takes system messages after the first message of the user.
     pub mid_system: bool,
-    /// The field that limits what the model writes in one call.
+    /// The field that limits the output of the model in one call.
     pub max_tokens_field: MaxTokensField,
     /// The server has vLLM's `/tokenize`, which counts the tokens of messages.
     pub tokenize: bool,
@@ -163,7 +163,7 @@ pub enum EmptyContent {
     LeaveOut,
     /// `null`.
     Null,
-    /// An empty string. It is what most servers and chat templates take.
+    /// An empty string. Most servers and chat templates accept it.
     #[default]
     Empty,
 }
@@ -229,7 +229,7 @@ pub enum RoleOrder {
     AlternateWithoutSystem,
 }
 
-/// The field that limits what the model writes in one call.
+/// The field that limits the output of the model in one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaxTokensField {

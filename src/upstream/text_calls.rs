@@ -170,7 +170,7 @@ impl TextCalls {
         }
     }
 
-    /// Drops what stands between and after calls. Says whether the text is known to be something else.
+    /// Drops separators between and after calls. Returns whether the text turned out to be something else.
     fn skip_separators(&mut self) -> bool {
         let (rest, is_open) = without_separators(&self.held);
         let dropped = self.held.len() - rest.len();
@@ -282,7 +282,7 @@ impl TextCalls {
     }
 }
 
-/// The text without what may stand between and after calls, and whether what follows is still open.
+/// The text without separators between and after calls, and whether the rest may still continue one.
 fn without_separators(text: &str) -> (&str, bool) {
     let of_families = FAMILIES.iter().flat_map(|family| family.ends);
     let ends = || END_TOKENS.iter().chain(of_families.clone());

@@ -51,7 +51,7 @@ pub enum DownloadError {
     /// The host answered with another status than 200. Redirects are not followed.
     #[error("the host answered with the status {0}")]
     Status(u16),
-    /// The file is larger than what the files of the request may still have.
+    /// The file is larger than the bytes that are left for the files of the request.
     #[error("the file is larger than the {0} bytes that are left to the files of the request")]
     TooLarge(usize),
     /// The downloads of the request took too long.

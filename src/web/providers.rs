@@ -78,8 +78,8 @@ impl Providers {
         stats::by_provider(entries.map(|entry| (entry.provider.name(), entry.tally.outcomes())))
     }
 
-    /// Tries each provider: a search at those that are the operator's own, else a connection. For each its name, and why it
-    /// cannot be used.
+    /// Tries each provider: a search at an operator's own provider, only a connection to others. Returns the name of
+    /// each, and why it cannot be used.
     pub(super) async fn try_all(
         &self,
         certificates: &CaCertificates,

@@ -1,5 +1,5 @@
-//! Measures what open descriptors hold that neither a directory walk nor a sum of memory shows: deleted files, and data
-//! in sockets.
+//! Measures memory that open descriptors hold and that neither a directory walk nor a sum of memory shows: deleted
+//! files, and data in sockets.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata};

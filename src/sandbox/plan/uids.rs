@@ -29,8 +29,8 @@ pub(super) struct ClaimedUids {
 }
 
 impl ClaimedUids {
-    /// Claims among all servers on this host; where that cannot be, among those with the same directory for working
-    /// files.
+    /// Claims user ids among all servers on this host. If that is not possible, among the servers with the same
+    /// directory for working files.
     pub(super) fn new(work_dir: &Path) -> Self {
         Self::within(vec![SHARED.into(), work_dir.join(OWN)])
     }

@@ -1,4 +1,4 @@
-//! Eviction: which interpreters end when, and what is saved of them.
+//! Eviction: when interpreters end, and which of their files are saved.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ impl Pool {
         drop(permit);
     }
 
-    /// Restores the files of the workspace's earlier interpreter. Returns what became of them, if there was an earlier
-    /// interpreter.
+    /// Restores the files of the workspace's earlier interpreter. Returns what happened to them, if there was an
+    /// earlier interpreter.
     pub(super) async fn restore(&self, id: &WorkspaceId, slot: &mut Slot) -> Option<Restart> {
         let Some(PermittedWorker { worker, .. }) = &mut slot.permitted else {
             return None;

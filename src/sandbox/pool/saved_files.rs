@@ -173,7 +173,7 @@ impl SavedFiles {
         Ok(Some(RestoredFiles { placed, note }))
     }
 
-    /// Whether there are saved files of a workspace, or a note of what became of them.
+    /// Whether there are saved files of a workspace, or a note of what happened to them.
     pub(super) fn knows(&self, id: &WorkspaceId) -> bool {
         self.0.index.lock().knows(id.as_str())
     }
@@ -243,7 +243,7 @@ impl SavedFiles {
         }
     }
 
-    /// Records or clears what became of a workspace's files.
+    /// Records or clears the note of what happened to a workspace's files.
     pub(super) fn note(&self, workspace: &str, note: Option<FileLoss>) {
         self.0.index.lock().note(workspace, note);
         let path = self.0.directory.join(format!("{workspace}{NOTE}"));

@@ -30,7 +30,8 @@ pub(super) fn of_limits(headers: &HeaderMap) -> Option<Duration> {
         .max()
 }
 
-/// Whether nothing remains of the limit whose reset a header tells. A server that does not tell what remains may mean any.
+/// Whether the limit that this reset header belongs to is used up. If a server does not report the rest, the limit
+/// counts as used up.
 fn is_used_up(headers: &HeaderMap, reset: &str) -> bool {
     let remaining = headers.get(reset.replace("reset", "remaining"));
     let remaining =

@@ -1,4 +1,4 @@
-//! Kinds of model servers: the hosts of the providers among them, and what is known of each.
+//! Kinds of model servers: the hosts of the providers, and the known facts about each.
 
 use std::fmt;
 

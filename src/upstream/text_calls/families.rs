@@ -31,7 +31,7 @@ pub(super) struct Family {
 /// What follows the mark of a call.
 #[derive(Debug)]
 enum Grammar {
-    /// A call that ends with this mark. The function reads what stands between.
+    /// A call that ends with this mark. The function parses the text up to the mark.
     Until(&'static str, fn(&str, &Offered) -> Option<Vec<FoundCall>>),
     /// The name, one of these marks, and the arguments as a JSON object.
     NamedJson(&'static [&'static str]),

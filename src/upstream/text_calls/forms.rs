@@ -58,7 +58,7 @@ impl JsonEnd {
         None
     }
 
-    /// The place after `end`, if it is there.
+    /// The place after `mark`, if the text has it.
     pub(super) fn find_mark(&mut self, text: &str, mark: &str) -> Option<usize> {
         let from = self.seen.saturating_sub(mark.len());
         let found = memmem::find(text.as_bytes().get(from..)?, mark.as_bytes());

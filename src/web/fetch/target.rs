@@ -278,7 +278,7 @@ fn bad_glob(setting: &'static str, glob: &str, source: globset::Error) -> SetupE
     }
 }
 
-/// Refuses what the parser would ignore or accept.
+/// Refuses characters that the parser would ignore or accept.
 fn check_text(written: &str) -> Result<(), FetchError> {
     if written.len() > MAX_URL_BYTES {
         return Err(FetchError::TooLong {

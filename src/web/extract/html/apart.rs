@@ -1,5 +1,5 @@
-//! Keeps apart what a browser shows apart. Markdown is written from few elements; the text of any others would fuse, and two
-//! numbers would become a third one.
+//! Separates texts that a browser shows apart. Markdown is written from few elements; the text of other elements would
+//! join, and two numbers would become a third one.
 
 use dom_query::NodeRef;
 

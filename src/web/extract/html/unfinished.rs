@@ -184,7 +184,7 @@ fn fallback<'a>(place: &NodeRef<'a>) -> Vec<NodeRef<'a>> {
 /// hidden text must have headings, or be long and left to scripts or waited for. Text that fades in must only be most of the
 /// page. Returns whether there is such text.
 ///
-/// Only what is hidden in one way is shown. Text that is planted into a page with text of its own stays hidden.
+/// Shows text that is hidden in one way only. Text that is planted into a page with its own text stays hidden.
 pub(super) fn reveal(dom: &Dom, shell: &Shell) -> bool {
     let layers = (0..MAX_LAYERS).take_while(|_| reveal_layer(dom, shell));
     layers.count() > 0
