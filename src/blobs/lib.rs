@@ -265,7 +265,7 @@ impl BlobStorage {
         }
     }
 
-    /// Ends running uploads, and deletes what is temporary.
+    /// Ends running uploads, and deletes temporary files.
     ///
     /// # Errors
     /// When the disk fails.

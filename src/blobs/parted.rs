@@ -104,7 +104,7 @@ impl PartedText {
         self.parts.iter().map(TextPart::length).sum()
     }
 
-    /// The text without what is written as base64.
+    /// The text without the parts that are written as base64.
     pub fn texts(&self) -> impl Iterator<Item = &Bytes> {
         let texts = self.parts.iter().map(|part| match part {
             TextPart::Text(text) => [Some(text), None],

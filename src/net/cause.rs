@@ -1,4 +1,4 @@
-//! Why a request failed at last, and what helps.
+//! Why a request failed, and the remedy.
 
 use std::error::Error;
 

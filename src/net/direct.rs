@@ -53,7 +53,7 @@ struct IdleConnections {
     /// The most recently used ones are last.
     by_origin: HashMap<Authority, Vec<(Instant, DrivenConnection)>>,
     count: usize,
-    /// Closes what is unused for too long, while there is any.
+    /// Closes connections that are unused for too long, while there are any.
     reaper: Option<AbortOnDropHandle<()>>,
 }
 

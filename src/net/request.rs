@@ -17,7 +17,7 @@ pub enum ClientError {
     /// The server cannot be reached.
     #[error("could not connect")]
     Connect(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The certificate of the server is refused. Holds what helps.
+    /// The certificate of the server is refused. Holds the remedy.
     #[error("{0}")]
     Certificate(
         &'static str,

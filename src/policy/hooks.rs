@@ -49,7 +49,7 @@ pub enum OnFailure {
     Block,
 }
 
-/// Counts what hooks are asked, for the operator.
+/// Counts the requests to hooks, for the operator.
 pub trait HookMeter: std::fmt::Debug + Send + Sync {
     /// A hook was asked about an event and has answered or failed after this time. `failure` is its
     /// class, such as `timeout`.

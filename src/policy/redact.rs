@@ -74,7 +74,7 @@ impl fmt::Debug for Redactor {
     }
 }
 
-/// Hides secrets in a text that comes in pieces, also those that stand in several of them.
+/// Hides secrets in a text that comes in pieces, also secrets that are split over several pieces.
 ///
 /// The pieces that [`push`](Self::push) and [`finish`](Self::finish) return make up the text that [`Redactor::redact`]
 /// returns for the whole. Only the end of a piece is held back, and only if a secret may begin there: up to the length
@@ -86,7 +86,7 @@ pub struct LiveRedactor {
 }
 
 impl LiveRedactor {
-    /// Takes the next piece, and returns what is settled.
+    /// Adds the next piece, and returns the settled text.
     pub fn push(&mut self, piece: &str) -> String {
         let text = self.own.push(&*self.secrets, piece);
         self.vendors.push(&*VENDORS, &text)

@@ -5,8 +5,8 @@
 //! arguments of a call. It does not depend on how rules are written down, how a person is asked, or how tools are
 //! called.
 //!
-//! Within a level the strictest rule that matches decides, and where none matches, the word of the level. Over the levels
-//! the strictest decision counts. A level can therefore only tighten what the others say.
+//! Within a level the strictest matching rule decides; if none matches, the default of the level decides. Over the
+//! levels the strictest decision counts. A level can therefore only tighten the others.
 
 mod command;
 mod compile;

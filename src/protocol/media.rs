@@ -1,4 +1,5 @@
-//! The media type of a file: what its content says, refined by its name or by a declared type that the content allows.
+//! The media type of a file: the type of its content, refined by its name or by a declared type that the content
+//! allows.
 //!
 //! The tables are our own because the types of source code and data files differ from library to library, and clients
 //! see them. Binary formats are recognised by `infer`.

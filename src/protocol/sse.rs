@@ -84,7 +84,7 @@ impl SseDecoder {
         }
     }
 
-    /// Takes what was said since the last call about continuing the stream; `None` if nothing was.
+    /// Takes the fields about continuing the stream since the last call; `None` if there were none.
     pub fn take_resumption(&mut self) -> Option<Resumption> {
         let said = std::mem::take(&mut self.resumption);
         (said != Resumption::default()).then_some(said)
@@ -107,7 +107,7 @@ impl SseDecoder {
         }
     }
 
-    /// Takes the next whole event out of what has been pushed; none until more arrives.
+    /// Takes the next whole event from the pushed bytes; `None` until more bytes arrive.
     ///
     /// # Errors
     /// When a line or an event is too large; after that there are no more events.

@@ -1,4 +1,4 @@
-//! What is scarce, shared fairly among owners: permits, bytes of memory, and the choice of what is dropped.
+//! Fair shares of scarce things among owners: permits, bytes of memory, and the choice of what is dropped.
 //!
 //! If something is reserved for other owners, an owner's share never exceeds what then remains free: one owner alone
 //! has half, each of two a third, and so on.

@@ -1,4 +1,4 @@
-//! Failures of object storage as errors of input and output, without what an answer might repeat of a request.
+//! Failures of object storage as I/O errors, without parts of the request that an answer might repeat.
 
 use std::io;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) fn late(limit: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-/// The error for a failed request. The bodies of answers are left out: they repeat the access key and what was signed.
+/// The error for a failed request. The bodies of answers are left out: they repeat the access key and the signed text.
 pub(super) fn failure(error: &object_store::Error) -> io::Error {
     let kind = match error {
         object_store::Error::NotFound { .. } => io::ErrorKind::NotFound,

@@ -57,7 +57,7 @@ impl DirectBody {
         }
     }
 
-    /// Joins what else has arrived to a chunk.
+    /// Joins further data that has arrived to a chunk.
     fn join(&mut self, first: Bytes, context: &mut Context<'_>) -> Bytes {
         let mut joined: Option<BytesMut> = None;
         let mut size = first.len();

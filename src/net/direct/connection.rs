@@ -34,7 +34,7 @@ impl DrivenConnection {
         })
     }
 
-    /// Lets the connection make progress, and polls for what it leads to, unless both were pending and nothing has woken them
+    /// Lets the connection make progress, and polls its result, unless both were pending and nothing has woken them
     /// since.
     pub(super) fn poll_driven<T>(
         &mut self,

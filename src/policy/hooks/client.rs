@@ -1,5 +1,5 @@
-//! The hooks of the settings, and how they are asked: one after another in the order of the file. Each sees what the ones
-//! before have changed.
+//! The hooks of the settings. They are asked one after another in the order of the file. Each sees the changes of the
+//! ones before.
 
 use std::sync::Arc;
 
@@ -211,8 +211,8 @@ impl Hooks {
         after
     }
 
-    /// Asks about the messages of a model call. Returns those that are to be sent, if a hook has changed them. If a hook ends
-    /// the turn, the record of the turn says so, and no further hook is asked.
+    /// Asks about the messages of a model call. Returns the messages to send, if a hook has changed them. If a hook
+    /// ends the turn, the record of the turn says so, and no further hook is asked.
     ///
     /// # Errors
     /// When a hook fails without which no model may be called.

@@ -27,7 +27,7 @@ pub struct HookedTurn<'a> {
     pub model: &'a str,
     /// When no answer is awaited any more: one that comes later is too late.
     pub deadline: Option<Instant>,
-    /// `traceparent` and `tracestate` of what asks.
+    /// `traceparent` and `tracestate` of the span that asks.
     pub trace: &'a HeaderMap,
     /// The record of what the hooks have done.
     pub record: &'a HookRecord,

@@ -132,7 +132,7 @@ fn run(
 /// What is remembered of a text between its pieces.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// The end of the text: what is not settled, and what may decide about it.
+    /// The end of the text: the unsettled part, and the text before it that may decide about it.
     text: String,
     /// How much of it is settled.
     settled: usize,
@@ -147,7 +147,7 @@ impl Pass {
         self.text.len()
     }
 
-    /// Takes a piece, and returns what is settled.
+    /// Adds a piece, and returns the settled text.
     pub(super) fn push(&mut self, finder: &impl FindSecret, piece: &str) -> String {
         self.text.push_str(piece);
         self.advance(finder, false)

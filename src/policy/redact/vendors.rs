@@ -122,7 +122,7 @@ impl FindSecret for VendorTokens {
     }
 }
 
-/// Whether what stands before a place lets a token begin there.
+/// Whether the text before a place allows a token to begin there.
 fn may_follow(before: Before, text: &[u8], at: usize) -> bool {
     let text = text.get(..at).unwrap_or_default();
     let earliest = text.len().saturating_sub(LONGEST_BEFORE);
@@ -220,7 +220,7 @@ fn count(bytes: TokenBytes, text: &[u8], at: usize, most: usize) -> usize {
     text.take_while(|byte| bytes.hold(**byte)).count()
 }
 
-/// Whether the token is one of those in AWS's documents.
+/// Whether the token is one of the examples in AWS's documents.
 fn is_example(token: &[u8]) -> bool {
     let example = b"EXAMPLE";
     token.windows(example.len()).any(|part| part == example)

@@ -1,4 +1,4 @@
-//! Rules as they are compiled, and what is wrong with those that cannot be.
+//! The compiled form of rules, and the problems of rules that cannot be compiled.
 
 use std::num::NonZeroU32;
 
@@ -26,7 +26,7 @@ pub struct RuleError {
     pub index: usize,
     /// The field, such as `tool` or `patterns[2]`.
     pub field: String,
-    /// What is wrong with its value, and what to do.
+    /// The problem with its value, and the remedy.
     pub problem: String,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct CompiledRule {
     pub(super) effect: Effect,
 }
 
-/// A field, and what is wrong with it.
+/// A field, and its problem.
 type Problem = (String, String);
 
 impl RuleSet {
@@ -139,7 +139,7 @@ impl CompiledRule {
         self.risk.is_none_or(|risk| classes.has(risk)) && self.names(tool)
     }
 
-    /// Whether the rule matches these arguments. What cannot be compared is what the stricter rules match.
+    /// Whether the rule matches these arguments. Arguments that cannot be compared match the stricter rules.
     pub(super) fn holds<'a>(
         &self,
         arguments: &'a Map<String, Value>,

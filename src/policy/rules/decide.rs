@@ -113,7 +113,7 @@ impl RuleDecision {
 type Said = (Effect, Option<usize>);
 
 impl Permissions {
-    /// The levels in any order; the position of a level stays what it is here.
+    /// The levels in any order; each level keeps its position in this list.
     pub fn new(levels: Vec<Level>) -> Self {
         Self { levels }
     }

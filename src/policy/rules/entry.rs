@@ -1,4 +1,4 @@
-//! A rule as it is written: what settings, keys, profiles and requests have in common.
+//! The written form of a rule, which settings, keys, profiles and requests share.
 
 use std::num::NonZeroU32;
 

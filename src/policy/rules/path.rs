@@ -48,7 +48,7 @@ pub(super) fn pattern(text: &str) -> Result<String, String> {
     Ok(joined(&components))
 }
 
-/// The directory itself, for a pattern that matches what is below of it.
+/// The directory itself, for a pattern that matches everything below it.
 pub(super) fn base(pattern: &str) -> Option<String> {
     let base = pattern.strip_suffix("/**")?;
     (!base.is_empty()).then(|| base.to_owned())

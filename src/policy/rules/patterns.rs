@@ -30,7 +30,7 @@ const LONGEST_EXCERPT: usize = 80;
 pub(super) struct PatternError {
     /// The position of the pattern, if only one pattern has the problem.
     pub(super) pattern: Option<usize>,
-    /// What is wrong, and what to do.
+    /// The problem and the remedy.
     pub(super) problem: String,
 }
 

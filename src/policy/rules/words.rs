@@ -66,8 +66,8 @@ impl Level {
 }
 
 impl Permissions {
-    /// What a tool may do as far as it is known without arguments: `Deny` if every call is denied, `Ask` if some calls are
-    /// asked about.
+    /// The effect for a tool before its arguments are known: `Deny` if every call is denied, `Ask` if a person may be
+    /// asked about some calls.
     pub fn of_tool(&self, tool: &str, classes: ToolClasses) -> Effect {
         if self.denies_whatever(tool, classes).is_some() {
             return Effect::Deny;

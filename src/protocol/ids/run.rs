@@ -1,4 +1,4 @@
-//! The id of a run, and the ids of what the dialects make of a run, which lead back to it.
+//! The id of a run, and the dialects' ids that are derived from it and lead back to it.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl RunId {
         &self.0
     }
 
-    /// Whether the id has the form of those that this server makes, or has made.
+    /// Whether the id has a form that this server issues or has issued.
     pub fn has_issued_form(&self) -> bool {
         ISSUED_RUN_ID_CHARS.contains(&self.0.len())
     }

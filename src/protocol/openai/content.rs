@@ -1,4 +1,4 @@
-//! Messages that are written again with other content: what is not changed stays as it was.
+//! Writes messages again with other content. All other members stay unchanged.
 
 use serde_json::value::RawValue;
 

@@ -79,7 +79,7 @@ const CONTENT_FILTER: [&str; 13] = [
 impl AnswerEnd {
     /// Reads the value of `finish_reason`; `None` for a word that means that the answer continues.
     ///
-    /// Case, separators and what stands before a colon or a point (`FinishReason.STOP`) do not matter.
+    /// Case, separators and the text before a colon or a point (`FinishReason.STOP`) do not matter.
     pub fn of_word(word: &str) -> Option<Self> {
         let plain = word.trim().to_lowercase().replace(['-', ' '], "_");
         let plain = plain.rsplit([':', '.', '/']).next().unwrap_or_default();

@@ -69,8 +69,8 @@ impl<'a> ReportedError<'a> {
         }
     }
 
-    /// The error as the JSON text of an object with OpenAI's four fields, in one line: the server's own object, or one made of
-    /// what it says. `None` without a message.
+    /// The error as the JSON text of an object with OpenAI's four fields, in one line: the server's own object, or one
+    /// made from its message. `None` without a message.
     pub fn to_object(&self) -> Option<String> {
         let message = quoted(self.message.as_deref()?);
         let kind = quoted(self.kind.as_deref().unwrap_or("server_error"));

@@ -110,8 +110,8 @@ impl FoldedFields {
         self.entries.is_empty()
     }
 
-    /// Ends what is folded here: what follows belongs to another message. The elements of lists stay apart from those that
-    /// follow.
+    /// Ends the current message: later fields belong to another message. Elements of its lists are not joined with
+    /// later ones.
     pub fn end_message(&mut self) {
         for (_, value) in &mut self.entries {
             if let Some(list) = value.list() {

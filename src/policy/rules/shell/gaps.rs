@@ -1,4 +1,4 @@
-//! Checks of what lies between the tokens: where Bash needs blanks, and where it allows none.
+//! Checks of the text between the tokens: where Bash needs blanks, and where it allows none.
 
 use tree_sitter::Node;
 

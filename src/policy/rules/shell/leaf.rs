@@ -2,7 +2,7 @@
 
 use super::word::unquoted;
 
-/// Whether a token without children is what its kind says.
+/// Whether a token without children has the form of its kind.
 pub(super) fn is_sound(kind: &str, named: bool, text: &str) -> bool {
     if !named {
         // A token within double quotes may begin with the blanks before it.

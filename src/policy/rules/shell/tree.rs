@@ -35,7 +35,7 @@ const OTHERS: [&str; 22] = [
     "number",
 ];
 
-/// The commands of a line. `None`: the tree is not certainly what Bash reads.
+/// The commands of a line; `None` if Bash may read the line in another way than the tree.
 pub(super) fn commands(source: &str, tree: &Tree) -> Option<ShellLine> {
     let root = tree.root_node();
     if root.has_error() || root.kind() != "program" {
@@ -166,8 +166,8 @@ impl<'s> LineWalk<'s> {
                 }
             }
         }
-        // Reserved words that the grammar does not know. They are reserved only where a command begins, and `time` only
-        // where a pipeline does.
+        // Reserved words that the grammar lacks. They are reserved only at the beginning of a command, and `time` only
+        // at the beginning of a pipeline.
         let mut from = 0;
         let first = children.first()?;
         let leading = first.kind() == "command_name";

@@ -30,7 +30,7 @@ pub enum MarkScan {
     Mark(usize, Vec<u32>),
     /// No mark.
     Other,
-    /// The beginning of what may become a mark.
+    /// The beginning of a possible mark.
     Incomplete,
 }
 
