@@ -19,15 +19,15 @@ use protocol::openai::message::{Message, Role};
 use protocol::openai::raw::{RawObject, quoted};
 use upstream::settings::Quirks;
 
-/// Stands for an image whose file was deleted.
+/// Replaces an image whose file was deleted.
 pub(super) const MISSING_IMAGE: &str = "[an image that is not available any more]";
-/// Stands for an image in the messages for a model that takes none.
+/// Replaces an image for a model that takes none.
 const UNSEEN: &str = "[an image that cannot be shown to this model]";
-/// Stands for an image that is left out because later ones are shown.
+/// Replaces an image that is left out because later ones are shown.
 const EARLIER: &str = "[an earlier image, which is not shown again]";
-/// Stands for a file that was deleted.
+/// Replaces a file that was deleted.
 pub(super) const MISSING_FILE: &str = "[a file that was sent here is not available any more]";
-/// Stands for a file that is not looked up because there are so many later ones.
+/// Replaces a file that is not looked up because there are enough later ones.
 const EARLIER_FILE: &str = "[an earlier file, which is not shown again]";
 /// The content part of an image after its base64.
 pub(super) const IMAGE_AFTER: &str = r#""},"type":"image_url"}"#;

@@ -95,7 +95,7 @@ pub(super) struct ParkedTurn {
     pub(super) batch: OpenBatch,
     /// The answer so far.
     pub(super) said: Said,
-    /// What of it the client of the resuming request has.
+    /// The part of the answer that the client of the resuming request has.
     pub(super) shown: ShownPart,
     /// The texts of the results, by their calls.
     pub(super) results: HashMap<String, String>,
@@ -105,21 +105,21 @@ pub(super) struct ParkedTurn {
     pub(super) continuation: Option<Continuation>,
 }
 
-/// What a request that resumes a turn shows of the answer so far.
+/// The part of the answer so far that the client of a resuming request has, as its messages show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShownPart {
     /// The client has nothing: it gets the whole answer.
     Nothing,
     /// Its client has the answer so far.
     Earlier,
-    /// Its client has it, and adds a message of the user. What precedes that message is no part of the answer to it.
+    /// The client has it, and adds a message of the user. The answer to that message contains nothing from before it.
     NewMessage,
 }
 
-/// What is stored.
+/// The stored form of a turn.
 #[derive(Serialize)]
 struct Written<'a> {
-    /// First, as the store reads it there.
+    /// The first member, because the store reads it at this place.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<&'a str>,
     form: u32,

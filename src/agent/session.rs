@@ -33,6 +33,7 @@ pub enum SessionMode {
     Append,
     /// The request holds the whole conversation as the client received it.
     Replay,
-    /// The request holds only what is new, instructions included: they follow those of the session and do not replace them.
+    /// The request holds only new messages, including instructions: they follow the instructions of the session and do
+    /// not replace them.
     Continue,
 }

@@ -34,7 +34,7 @@ pub struct BucketSettings {
     pub variables: Vec<(&'static str, SecretString)>,
     /// Whether the endpoint is reached without TLS.
     pub plain_http: bool,
-    /// Authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub certificates: CaCertificates,
 }
 

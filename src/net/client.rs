@@ -32,7 +32,7 @@ pub struct ClientOptions {
     pub redirects: Policy,
     /// Whether `https` is used.
     pub tls: bool,
-    /// Authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub certificates: CaCertificates,
     /// Whether connections are only made, and nothing is sent on them: every request fails.
     pub connect_only: bool,

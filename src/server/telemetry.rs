@@ -49,8 +49,8 @@ static FORMAT: OnceLock<Format> = OnceLock::new();
 const LEVEL_FORMS: &str =
     "write off, error, warn, info, debug or trace, or directives such as info,loopwright=debug";
 
-/// Libraries whose records are not written: that for MCP, which logs what servers send, and that for certificates, whose errors
-/// are in the records of this program. Whoever looks for a fault in one of them names it.
+/// Libraries whose records are not written: the MCP library, which logs what servers send, and the certificate library,
+/// whose errors are in the records of this program. An operator who needs their records names them.
 const QUIET: [&str; 2] = ["rmcp", "rustls_platform_verifier"];
 
 /// The levels.

@@ -17,7 +17,7 @@ pub(super) const INSERT: &str =
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, micros_1(), $12)
     ON CONFLICT (approval_id) DO NOTHING RETURNING 1";
 
-/// Ends the questions of a session that nobody has decided.
+/// Closes the undecided questions of a session.
 pub(super) const LEAVE: &str = "UPDATE approvals
     SET state = CASE WHEN expires_at <= micros_1() THEN 'expired' ELSE 'left' END
     WHERE session = $1 AND state = 'waiting'";

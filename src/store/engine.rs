@@ -130,7 +130,7 @@ impl Engine {
         }
     }
 
-    /// Sets the time by which things expire to that of another store.
+    /// Sets the expiry time to the expiry time of another store.
     pub(super) async fn set_expiry_time(&self, time: ExpiryTime) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.set_expiry_time(time).await,

@@ -10,8 +10,8 @@ use super::usage::Room;
 use super::{Store, StoreError, retrying};
 use protocol::ids::{Owner, RunId, SessionId};
 
-/// Whether a run has not failed, and no process runs it but this one, which is `$1`. A 409 is of a session that was busy: the
-/// turn is still there.
+/// Whether a run has not failed, and no process runs it but this one, which is `$1`. A 409 means that the session was
+/// busy; the turn still exists.
 macro_rules! can_go_on {
     () => {
         "(coalesce(r.http_status, 200) < 400 OR r.http_status = 409)

@@ -95,7 +95,7 @@ mod tests {
             .filter_map(|_| get(&other, StatementSize::Small))
             .collect();
         assert_eq!(small.len(), 2);
-        // Where there is one owner, nothing is kept for others.
+        // With a single owner, no connection is reserved for others.
         drop((flood, large, small));
         shares.share(false);
         let flood: Vec<_> = (0..9)

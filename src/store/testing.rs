@@ -1,4 +1,4 @@
-//! What tests change in a store, those of other members too.
+//! Changes that tests make in a store, also the tests of other members.
 
 use protocol::ids::{FileId, Owner};
 

@@ -39,7 +39,7 @@ pub(super) trait ColumnValue: Sized {
     fn of_postgres(row: &PgRow, index: usize) -> Result<Self, StoreError>;
 }
 
-/// One or more statements of an owner. Those of a transaction are undone when it is dropped before it is committed.
+/// One or more statements of an owner. A transaction that is dropped before it is committed is rolled back.
 #[derive(Debug)]
 #[cfg_attr(
     not(feature = "postgres"),

@@ -50,7 +50,7 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// Whether requests are offered code execution, if it is on, without asking for it.
     pub code_by_default: bool,
-    /// Authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub certificates: CaCertificates,
 }
 

@@ -57,7 +57,7 @@ pub struct Settings {
     pub affinity_header: Option<HeaderName>,
     /// The known deviations of this upstream that are set; the others follow from its kind.
     pub quirks: ChosenQuirks,
-    /// Authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub certificates: CaCertificates,
 }
 

@@ -21,7 +21,7 @@ pub struct Settings {
     pub extractor: ExtractorSettings,
     /// Embeddings for ranking passages, if set.
     pub embeddings: Option<EmbeddingSettings>,
-    /// Authorities that are trusted for search providers, besides those of the system.
+    /// Certificate authorities for search providers, in addition to the system's.
     pub certificates: CaCertificates,
 }
 
@@ -127,7 +127,7 @@ pub struct EmbeddingSettings {
     pub model: String,
     /// Longest time for one answer.
     pub timeout: Duration,
-    /// Authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub certificates: CaCertificates,
 }
 

@@ -11,7 +11,7 @@ use protocol::openai::message::NO_OUTPUT;
 use tools::source::Sources;
 use tools::{ToolDetail, ToolStatus};
 
-/// Stands for the text of a result that has images only.
+/// Replaces the text of a result that has images only.
 const NO_TEXT: &str = "(no text, but images)";
 /// The label of a tool in metrics, and its kind in the log. Names that come from a request are not used.
 fn label<'a>(sources: &Sources, call: &'a Call) -> ToolLabel<'a> {

@@ -278,8 +278,8 @@ impl Conversation {
     }
 }
 
-/// Whether the client has what the suspended turn has said so far. The messages then end with an answer, or the request
-/// follows the response that reported the wait: no other response has no answer in the session.
+/// Whether the client has the answer of the suspended turn so far. Its messages then end with an answer, or the request
+/// follows the response that reported the wait, which is the only response without a stored answer.
 fn shows_answer(request: &TurnRequest, stored: &StoredSession, incoming: &[Message]) -> bool {
     let is_answered = |run: &RunId| {
         let mut views = stored.messages.iter().filter_map(|one| one.view.as_ref());

@@ -56,7 +56,7 @@ impl Run {
         }
     }
 
-    /// Reports that the text of a round is complete. `calls` are those of a batch that the client sees.
+    /// Reports that the text of a round is complete. `calls` are the calls that the client sees.
     pub(super) fn report_round_end(&mut self, calls: Option<Vec<RoundCall>>) {
         let sources = self.turn_env.sources();
         let citations = match sources.is_empty() {

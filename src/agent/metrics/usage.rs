@@ -14,7 +14,7 @@ const MAX_MODELS: usize = 100;
 /// Longest name of a model that gets series of its own, in bytes; others are counted together.
 /// Tried by `usage::only_models_that_have_answered_get_series_and_only_so_many`.
 const MAX_MODEL_BYTES: usize = 128;
-/// Stands for all other models.
+/// The label value of all other models.
 const OTHER: &str = "other";
 /// The values of `kind`.
 const KINDS: [&str; 2] = ["prompt", "completion"];

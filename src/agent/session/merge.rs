@@ -63,8 +63,8 @@ pub(crate) fn plan(
     }
 }
 
-/// Appends all of the request's messages, of which the first `leading` are instructions. Those at the beginning of a
-/// conversation become a part of its instructions.
+/// Appends all of the request's messages. The first `leading` of them are instructions; at the beginning of a
+/// conversation they become a part of its instructions.
 fn continued(stored: &StoredSession, mut incoming: Vec<Message>, leading: usize) -> MergePlan {
     let first = incoming.get(..leading).unwrap_or_default();
     let rest = incoming.get(leading..).unwrap_or_default();

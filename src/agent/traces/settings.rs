@@ -24,7 +24,7 @@ pub struct Settings {
     pub sampling: Sampling,
     /// Whether spans have messages, arguments and results.
     pub contents: bool,
-    /// Authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub certificates: CaCertificates,
 }
 

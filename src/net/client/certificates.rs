@@ -1,4 +1,4 @@
-//! Authorities that are trusted besides those of the system.
+//! Certificate authorities that are trusted in addition to the system's.
 
 use std::fmt;
 use std::sync::Arc;

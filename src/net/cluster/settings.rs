@@ -16,6 +16,6 @@ pub struct Settings {
     pub url: Option<Url>,
     /// The key that all replicas have.
     pub key: SecretString,
-    /// Authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub certificates: CaCertificates,
 }

@@ -18,7 +18,7 @@ pub struct Settings {
     pub approver: Option<HookServiceSettings>,
     /// The webhook that is notified of calls that wait for a person.
     pub approval_webhook: Option<HookServiceSettings>,
-    /// Authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to the system's.
     pub certificates: CaCertificates,
 }
 

@@ -39,7 +39,7 @@ pub struct Level {
 
 /// The levels that decide about the calls of a turn. Without a level, every call is allowed.
 ///
-/// Two levels may have the same name: a turn that goes on under another request keeps the level of the first.
+/// Two levels may have the same name: a turn that resumes under another request keeps the level of the first.
 #[derive(Debug, Clone, Default)]
 pub struct Permissions {
     levels: Vec<Level>,

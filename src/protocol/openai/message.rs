@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::raw::{RawObject, push_entry, quoted};
 use super::tool::{CallKind, CallMembers, ToolCall};
 
-/// Stands for the text of a tool's result that has none. Many servers refuse a blank one.
+/// Replaces the text of a tool's result that has none. Many servers refuse a blank text.
 pub const NO_OUTPUT: &str = "(no output)";
 
 /// Fields in which model servers send and take reasoning, in order of preference.

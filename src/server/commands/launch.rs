@@ -17,7 +17,7 @@ use crate::commands::client::plain::plain;
 use crate::commands::client::{ExchangeError, ServerClient};
 use crate::config::LaunchConfig;
 
-/// What stands for the directory in what is printed.
+/// Shown instead of the directory.
 const SHOWN_DIRECTORY: &str = "$DIRECTORY";
 
 /// What came of a launch.

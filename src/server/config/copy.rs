@@ -4,7 +4,7 @@ use super::cli::CopyArguments;
 use super::{ConfigError, Environment, Origin, parse, source};
 use agent::session::settings::StoreUrl;
 
-/// What stands for the variable of the session store as an argument.
+/// The argument that selects the variable of the session store.
 const VARIABLE: &str = "-";
 
 /// What `loopwright store copy` copies.

@@ -24,7 +24,7 @@ const ADDRESSES: (&[&str], &[&str]) = (
 );
 /// Tables that are lists.
 const LISTS: [&str; 4] = ["upstreams", "tools", "api_keys", "search.providers"];
-/// Tables of which there is one.
+/// Tables that exist once.
 const TABLES: [&str; 7] = [
     "retry",
     "sandbox",

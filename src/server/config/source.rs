@@ -27,7 +27,7 @@ pub(super) struct Origins {
     short_forms: Table,
 }
 
-/// Keys that stand for a list with one entry; no value of theirs holds a secret.
+/// Keys that are short forms of a list with one entry; none of their values holds a secret.
 const SHORT_FORMS: [&str; 4] = [
     "upstream",
     "upstream_api_key_env",

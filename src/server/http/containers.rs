@@ -1,6 +1,6 @@
 //! `/v1/containers/{id}`: the interpreter of a session and its files, in OpenAI's shapes.
 //!
-//! A container's id is that of a run whose session the interpreter belongs to.
+//! A container has the id of a run in the session of the interpreter.
 
 use axum::Json;
 use axum::extract::{Extension, State};

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use protocol::ids::{ChatId, IdError, SessionId};
 use protocol::openai::request::RequestError;
 
-/// Headers of answers that the web pages of `cors_origins` may read: loopwright's own, those of OpenAI's API that come with
-/// answers that are passed through, and those of the content of files.
+/// Headers of answers that the web pages of `cors_origins` may read: loopwright's own, the headers of OpenAI's API in
+/// answers that are passed through, and the headers of the content of files.
 pub(super) const EXPOSED: [&str; 31] = [
     "x-request-id",
     "x-session-id",

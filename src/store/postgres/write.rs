@@ -28,7 +28,7 @@ macro_rules! call {
 }
 
 const WRITE: &str = call!("write_session_1", "");
-/// It also ends or replaces the turn that is kept with the session.
+/// Also ends or replaces the suspended turn of the session.
 const WRITE_TURN: &str = call!(
     "write_turn_9",
     ", $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35"

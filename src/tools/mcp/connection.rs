@@ -33,7 +33,7 @@ const MAX_PAGES: usize = 100;
 const NOTIFY_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may take to end. After it the connection is dropped.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
-/// Why a call is cancelled, as the server is told.
+/// The reason that the server gets when a call is cancelled.
 const CANCELLED: &str = "nobody waits for the result any more";
 
 /// An open connection. When this is dropped, the connection is closed.

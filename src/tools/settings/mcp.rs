@@ -23,7 +23,7 @@ pub struct McpSettings {
     pub guard: PathBuf,
     /// The servers that requests may declare.
     pub requests: McpRequestSettings,
-    /// Authorities that are trusted for the servers of the settings, besides those of the system.
+    /// Certificate authorities for the servers of the settings, in addition to the system's.
     pub certificates: CaCertificates,
 }
 
@@ -105,7 +105,7 @@ pub enum McpTransport {
     Http(Box<McpEndpoint>),
 }
 
-/// Stands for the owner of a process in the arguments, the environment and the working directory of its command.
+/// Replaced by the owner of a process in the arguments, the environment and the working directory of its command.
 pub const OWNER_PLACEHOLDER: &str = "${OWNER}";
 
 /// The command of an MCP server.
@@ -117,7 +117,7 @@ pub struct McpCommand {
     pub args: Vec<SecretString>,
     /// Its whole environment.
     pub env: Vec<(String, SecretString)>,
-    /// Its working directory; by default that of this process.
+    /// Its working directory; by default the directory of this process.
     pub cwd: Option<PathBuf>,
 }
 

@@ -37,7 +37,7 @@ pub(super) struct ListedCall {
     tool_call_id: String,
 }
 
-/// What stands for a value that there is not.
+/// Shown in a column without a value.
 const NONE: &str = "-";
 
 /// The list, for lines of `width` columns. An id is never cut.

@@ -16,7 +16,7 @@ use crate::config::cli::CodingAgent;
 pub(super) const HOME: &str = "home";
 /// The directory of temporary files, in the temporary directory.
 pub(super) const TEMPORARY: &str = "tmp";
-/// What stands for the key where it is shown.
+/// Shown instead of the key.
 const HIDDEN_KEY: &str = "(hidden)";
 /// The key of a server without keys.
 const NO_KEY: &str = "unused";

@@ -1,4 +1,4 @@
-//! Turns that are parked and go on.
+//! Turns that are suspended and resume.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ async fn another_process_finishes_the_batch(database: Database) {
     third.end().await;
 }
 
-/// A turn with three calls, of which one waits and the others run.
+/// A turn with three calls: one waits and the others run.
 async fn waits(process: &Process) {
     let asked = &[
         ("read", "{\"n\":1}"),
@@ -150,7 +150,7 @@ async fn waits(process: &Process) {
     assert!(stored.turn.is_some());
 }
 
-/// What the first three calls told, those that ran in any order.
+/// Checks the events of the first three calls. The calls that ran end in any order.
 fn assert_told(events: &[String]) {
     let expected = ["calling read", "calling charge", "calling picture"];
     assert_eq!(events[..3], expected);
@@ -200,7 +200,7 @@ async fn finishes(process: &Process) {
     assert_eq!(stored.turn, None);
 }
 
-/// Runs a turn with two calls that wait, goes on once one is approved, and returns while that one runs.
+/// Runs a turn with two calls that wait, resumes it once one is approved, and returns while that one runs.
 async fn running(process: &Process, decisions: &Decisions) -> (Run, TurnControl) {
     process.model.asks(&[("never", "{}"), ("charge", "{}")]);
     let (_, outcome) = process.run(pay()).await;
@@ -211,7 +211,7 @@ async fn running(process: &Process, decisions: &Decisions) -> (Run, TurnControl)
     (run, control)
 }
 
-/// Drives a run until the tool `never` was called so often.
+/// Drives a run until the tool `never` was called this number of times.
 async fn until_called(run: &mut Run, process: &Process, calls: usize) {
     let called = async {
         while process.calls_of("never") < calls {
@@ -229,7 +229,7 @@ async fn until_called(run: &mut Run, process: &Process, calls: usize) {
     assert_eq!(called, Ok(true), "the tool is not called");
 }
 
-/// A call that had started is answered as cancelled. One that nobody decided still waits.
+/// A call that had started is answered as cancelled. An undecided call still waits.
 async fn goes_on_after_the_end(process: &Process, decisions: &Decisions) {
     let (events, outcome) = process.run(nothing_new()).await;
     assert_eq!(outcome.stop_reason, StopReason::ApprovalRequired);

@@ -9,7 +9,7 @@ use agent::traces::{Span, Traces};
 use protocol::ids::shown;
 use upstream::{ForwardResponse, Upstream, UpstreamError};
 
-/// The paths of which models are asked, and what the conventions call that.
+/// The paths of model calls, and the operation names of the conventions.
 const OPERATIONS: [(&str, &str); 5] = [
     ("/chat/completions", "chat"),
     ("/responses", "chat"),

@@ -41,7 +41,7 @@ pub(super) struct CallerTools {
     pub(super) request_id: RequestId,
     /// The headers of the request.
     pub(super) headers: HeaderMap,
-    /// The client is a loopwright: it gets no tools of MCP servers, of which this server may be one.
+    /// The client is a loopwright: it gets no tools of MCP servers, because one of them may be this server.
     pub(super) own_tools_only: bool,
     /// The memory of the request's body.
     pub(super) memory: Arc<ReservedMemory>,

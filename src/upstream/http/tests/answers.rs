@@ -13,7 +13,7 @@ enum Ends {
 }
 use Ends::{Broken, InStream, Malformed, Well};
 
-/// Fails unless an event stream of this body has so many events and this end.
+/// Fails unless an event stream of this body has this number of events and this end.
 async fn check(what: &str, body: &str, count: usize, ends: Ends) {
     let server = Server::answering(SSE_HEAD, body).await;
     let (events, failure) = collect(&server.upstream()).await;

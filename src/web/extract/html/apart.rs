@@ -3,12 +3,12 @@
 
 use dom_query::NodeRef;
 
-/// Stands for a space between digits, and for nothing elsewhere: behind a part of a formula. The greatest of several such
-/// marks counts.
+/// Becomes a space between digits and is dropped elsewhere: after a part of a formula. Of several marks in a row the
+/// greatest counts.
 pub(super) const DIGIT_GAP: char = '\u{fdd2}';
-/// Stands for a space between letters or digits.
+/// Becomes a space between letters or digits.
 pub(super) const GAP: char = '\u{fdd3}';
-/// Stands for a space, but not at the edge of a link or of code.
+/// Becomes a space, but not at the edge of a link or of code.
 const SPACE: char = '\u{fdd4}';
 
 /// Elements that are written as blocks.

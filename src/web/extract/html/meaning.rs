@@ -6,9 +6,9 @@ use super::MAX_DEPTH;
 use super::apart::{DIGIT_GAP, GAP, write_gaps};
 use super::hidden::is_invisible;
 
-/// Stands for the mark of struck text until Markdown is written, which would escape it.
+/// Replaces the mark of struck text until Markdown is written, which would escape it.
 const STRUCK: char = '\u{fdd0}';
-/// Stands for the mark of an index.
+/// Replaces the mark of an index.
 const INDEX: char = '\u{fdd1}';
 /// Raised letters that are part of a word or a mark.
 const ORDINALS: [&str; 16] = [

@@ -16,8 +16,8 @@ const NO_DELTA: &str = r#"{"index":0,"delta":{},"finish_reason":null}"#;
 /// Memory reserved for a chunk besides its value, in bytes.
 const CHUNK_OVERHEAD: usize = 512;
 
-/// Members that chat front ends act on at the top level of a chunk. Those of an upstream are left out; `type` is also a
-/// member of progress events.
+/// Members that chat front ends act on at the top level of a chunk. An upstream's members of these names are left out;
+/// `type` is also a member of progress events.
 const NOT_PASSED_ON: [&str; 3] = ["event", "selected_model_id", "type"];
 
 /// Encodes events as chunks of an event stream.
