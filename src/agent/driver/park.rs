@@ -153,8 +153,8 @@ impl Run {
         (self.turn.age + self.started.elapsed()).saturating_sub(self.paused)
     }
 
-    /// Before a call of a stored batch starts, stores that it starts, so that it is not run again after a crash. If storing
-    /// fails, the call is not run.
+    /// Before a call of a stored batch starts, stores that it starts, so that it is not run again after a crash. If
+    /// storing fails, the call is not run.
     pub(super) async fn start_call(&mut self, index: usize, start: StartPermission) {
         let Phase::Batch(mut batch) = mem::replace(&mut self.phase, Phase::Over) else {
             return;
