@@ -1,8 +1,10 @@
 //! Holds the walls that the manifests of the members do not: between the modules of a member, and for outside crates that
 //! only some of them may use.
 
+mod cycles;
 pub(crate) mod modules;
 pub(crate) mod product;
+mod sizes;
 pub(crate) mod test_items;
 
 use std::collections::BTreeMap;

@@ -49,6 +49,24 @@ pub(crate) fn without_tests(code: &str) -> String {
     kept
 }
 
+/// The code without comments, in the same lines.
+pub(crate) fn without_comments(code: &str) -> String {
+    let bytes = code.as_bytes();
+    let mut kept = String::new();
+    let (mut at, mut from) = (0, 0);
+    while at < bytes.len() {
+        let end = next(bytes, at);
+        if let [b'/', b'/' | b'*', ..] = bytes[at..] {
+            kept.push_str(&code[from..at]);
+            kept.extend(code[at..end].chars().filter(|c| *c == '\n'));
+            from = end;
+        }
+        at = end;
+    }
+    kept.push_str(&code[from..]);
+    kept
+}
+
 /// How many lines have code: anything but white space and comments.
 pub(crate) fn lines_of_code(text: &str) -> usize {
     let bytes = text.as_bytes();
