@@ -242,7 +242,7 @@ impl Admitting<'_> {
         let wanted = code.flat_map(|code| code.wanted).map(|file| file.name);
         let draft = self.draft;
         let turn = TurnRequest {
-            continuation: None,
+            resumption: None,
             waiting,
             is_resumed: false,
             kept_servers: None,

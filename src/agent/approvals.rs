@@ -5,7 +5,7 @@ use crate::session::{Approval, ApprovalQuestion, ApprovalState, Remember};
 use protocol::ids::{ApprovalId, Owner, RunId, SessionId, shown};
 use protocol::openai::message::{Message, Role};
 use tools::ToolSource;
-use tools::gate::{Approvals, AskAnswer, AskedCall, GateWait, Grant};
+use tools::gate::{ApprovalAnswer, ApprovalRecord, Approvals, GateWait, Grant};
 
 /// The beginning of the sentence that tells of calls that wait. The tools follow, then the ids.
 const SENTENCE: &str = "This answer waits for a person's decision about: ";
@@ -14,34 +14,34 @@ const IDS: &str = ". Approvals: ";
 
 /// Converts the stored questions of a session for the gate.
 pub(super) fn known(stored: Vec<Approval>) -> Approvals {
-    Approvals::new(stored.into_iter().map(asked).collect())
+    Approvals::new(stored.into_iter().map(approval_record).collect())
 }
 
-fn asked(stored: Approval) -> AskedCall {
+fn approval_record(stored: Approval) -> ApprovalRecord {
     let grant = |remember| match remember {
         Remember::Same => Grant::Same,
         Remember::Tool => Grant::Tool,
     };
     let answer = match stored.state {
-        ApprovalState::Waiting => AskAnswer::Waiting,
+        ApprovalState::Waiting => ApprovalAnswer::Waiting,
         ApprovalState::Approved => {
             let edited = stored.edited.as_deref();
             match edited.map(serde_json::from_str).transpose() {
-                Ok(edited) => AskAnswer::Approved {
+                Ok(edited) => ApprovalAnswer::Approved {
                     edited,
                     grant: stored.remember.map(grant),
                 },
-                Err(_) => AskAnswer::Denied { message: None },
+                Err(_) => ApprovalAnswer::Denied { message: None },
             }
         }
-        ApprovalState::Denied => AskAnswer::Denied {
+        ApprovalState::Denied => ApprovalAnswer::Denied {
             message: stored.message,
         },
-        ApprovalState::Expired => AskAnswer::Expired,
-        ApprovalState::Left => AskAnswer::Left,
+        ApprovalState::Expired => ApprovalAnswer::Expired,
+        ApprovalState::Left => ApprovalAnswer::Left,
     };
     let question = stored.question;
-    AskedCall {
+    ApprovalRecord {
         call_id: question.tool_call_id,
         tool: question.tool,
         wait: GateWait {
@@ -113,7 +113,7 @@ pub(super) fn word(approval: &Approval) -> &'static str {
 }
 
 /// Whether a message of the client is, or ends with, the sentence that reports waiting calls.
-pub(super) fn tells_of_waiting(message: &Message) -> bool {
+pub(super) fn is_waiting_sentence(message: &Message) -> bool {
     if *message.role() != Role::Assistant || !message.tool_calls().is_empty() {
         return false;
     }

@@ -137,7 +137,7 @@ impl Batch {
             return Some(Err(CallRefusal::changed(&call.call.name)));
         };
         let started = Started::default();
-        let announced = self.context.announces && call.may_change();
+        let asks_to_start = self.context.asks_to_start && call.may_change();
         call.state = CallState::Running(started.clone());
         Some(Ok(BatchCall {
             index,
@@ -148,7 +148,7 @@ impl Batch {
             hook_context: call.hook_context.clone(),
             trace,
             started: started.0,
-            announced,
+            asks_to_start,
         }))
     }
 
@@ -253,13 +253,13 @@ impl Batch {
     }
 
     /// Notes that the batch is stored with the session.
-    pub(super) fn set_kept(&mut self) {
-        self.context.was_kept = true;
+    pub(super) fn set_suspended(&mut self) {
+        self.context.was_suspended = true;
     }
 
     /// Whether the batch is stored with the session.
-    pub(super) fn was_kept(&self) -> bool {
-        self.context.was_kept
+    pub(super) fn was_suspended(&self) -> bool {
+        self.context.was_suspended
     }
 
     /// Whether the reader has the events of the calls and questions of this batch.
@@ -269,7 +269,7 @@ impl Batch {
 
     /// Whether the batch is resumed after its process has ended: it is stored, or a call waits for a decision.
     pub(super) fn outlives_process(&self) -> bool {
-        self.context.was_kept || self.open.waits()
+        self.context.was_suspended || self.open.waits()
     }
 
     /// Takes the events that are ready.

@@ -12,7 +12,7 @@ use super::conversation::is_long;
 use super::inputs::{described, with_parts};
 use super::turn_bytes::TurnBytes;
 use crate::session::files::{FileError, FileStore, StoredFile};
-use blobs::parted::{BinaryContent, EmbeddedContent, PartedText};
+use blobs::segments::{BinaryContent, EmbeddedContent, SegmentedText};
 use net::polling::block_in_place_if;
 use protocol::ids::{FileId, Owner};
 use protocol::openai::message::{Message, Role};
@@ -115,12 +115,12 @@ impl NamedContents {
     }
 
     /// A message as the upstream is sent it.
-    pub(super) fn render(&self, message: &Message) -> PartedText {
+    pub(super) fn render(&self, message: &Message) -> SegmentedText {
         let json = message.json();
         if self.images.is_empty() && self.files.is_empty() {
             return json.clone().into();
         }
-        let mut text = PartedText::default();
+        let mut text = SegmentedText::default();
         let mut done = 0;
         for part in content_parts(message) {
             let embedded = NamedContent::read(part).and_then(|named| self.embedded(named));

@@ -19,7 +19,7 @@ struct Inner {
     after_round: AtomicBool,
     calls_started: AtomicBool,
     side_effects: AtomicBool,
-    parked: AtomicBool,
+    suspended: AtomicBool,
 }
 
 /// Why a turn is aborted.
@@ -43,7 +43,7 @@ impl TurnControl {
             after_round: AtomicBool::new(false),
             calls_started: AtomicBool::new(false),
             side_effects: AtomicBool::new(false),
-            parked: AtomicBool::new(false),
+            suspended: AtomicBool::new(false),
         }))
     }
 
@@ -85,13 +85,13 @@ impl TurnControl {
     }
 
     /// Whether the turn was suspended here and its run resumes by itself.
-    pub(crate) fn is_parked(&self) -> bool {
-        self.0.parked.load(Ordering::Acquire)
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.0.suspended.load(Ordering::Acquire)
     }
 
     /// Notes that the turn is suspended here and that its run resumes by itself.
-    pub(super) fn note_parked(&self) {
-        self.0.parked.store(true, Ordering::Release);
+    pub(super) fn note_suspended(&self) {
+        self.0.suspended.store(true, Ordering::Release);
     }
 
     /// Notes that server-side calls start.

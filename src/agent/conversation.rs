@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-pub(super) use self::join::take_parked;
+pub(super) use self::join::take_suspended;
 pub(super) use self::open::{OpenContext, OpenedTurn};
 use crate::session::{
     ApprovalQuestion, Attachment, Change, IdOrigin, Lease, Sessions, StoreError, StoredMessage,
@@ -50,9 +50,9 @@ pub(super) struct Conversation {
     /// The sources that the history's tool results found.
     sources: Vec<CitedSource>,
     /// The assistant message that was stored before its calls ran.
-    written_ahead: Option<StoredMessage>,
+    stored_calls: Option<StoredMessage>,
     /// The store keeps a turn with the session, which the next write ends.
-    keeps_turn: bool,
+    has_suspended_turn: bool,
     /// The session was forked for this request, and the turn has written nothing to it.
     is_unused_fork: bool,
 }
@@ -176,7 +176,7 @@ impl Conversation {
     ///
     /// # Errors
     /// When it could not be stored. The message is then not part of the next write, and earlier writes are not undone.
-    pub(super) async fn write_ahead(
+    pub(super) async fn store_calls(
         &mut self,
         message: StoredMessage,
         turn: TurnChange,
@@ -192,16 +192,16 @@ impl Conversation {
         match turn {
             TurnChange::Leave => {}
             TurnChange::End => self.end_turn(),
-            TurnChange::Keep { .. } => {
+            TurnChange::Suspend { .. } => {
                 self.unsaved.turn = turn;
-                self.keeps_turn = true;
+                self.has_suspended_turn = true;
             }
         }
         let change = self.take_change();
         // The write is awaited here, because the calls start after it.
         let written = self.sessions.write(&lease, change).await;
         match self.note_write(written) {
-            Ok(()) => self.written_ahead = Some(message),
+            Ok(()) => self.stored_calls = Some(message),
             Err(failure) => {
                 self.unsaved.append.pop();
                 return Err(failure);
@@ -212,7 +212,7 @@ impl Conversation {
 
     /// The next write ends the turn that the store keeps, if it keeps one.
     fn end_turn(&mut self) {
-        if std::mem::take(&mut self.keeps_turn) {
+        if std::mem::take(&mut self.has_suspended_turn) {
             self.unsaved.turn = TurnChange::End;
         }
     }
@@ -246,7 +246,7 @@ impl Conversation {
         append.append(&mut self.unsaved.append);
         let turn = match change.turn {
             // The caller reports that the turn is not suspended.
-            TurnChange::Keep { .. } => TurnChange::Leave,
+            TurnChange::Suspend { .. } => TurnChange::Leave,
             turn @ (TurnChange::Leave | TurnChange::End) => turn,
         };
         self.unsaved = Change {
@@ -268,15 +268,15 @@ impl Conversation {
         if !self.keeps_written(&first) {
             self.unsaved.append.push(first);
         }
-        self.written_ahead = None;
+        self.stored_calls = None;
         self.unsaved.append.extend(messages);
     }
 
     /// Keeps the message that was stored ahead if it is `message`; returns whether it is. A different one is replaced
     /// by the next write.
     fn keeps_written(&mut self, message: &StoredMessage) -> bool {
-        let is_same = self.written_ahead.as_ref() == Some(message);
-        if !is_same && self.written_ahead.take().is_some() {
+        let is_same = self.stored_calls.as_ref() == Some(message);
+        if !is_same && self.stored_calls.take().is_some() {
             self.unsaved.keep = self.unsaved.keep.saturating_sub(1);
         }
         is_same
@@ -288,7 +288,7 @@ impl Conversation {
     ///
     /// # Errors
     /// When the turn cannot be stored.
-    pub(super) async fn keep_turn(
+    pub(super) async fn suspend_turn(
         &mut self,
         message: StoredMessage,
         turn: String,
@@ -298,22 +298,22 @@ impl Conversation {
         let RunSession::Stored { lease, .. } = &self.session else {
             return Err(WriteFailure::Store);
         };
-        if self.written_ahead.as_ref() != Some(&message) {
-            let turn = TurnChange::Keep { turn, questions };
-            return self.write_ahead(message, turn).await;
+        if self.stored_calls.as_ref() != Some(&message) {
+            let turn = TurnChange::Suspend { turn, questions };
+            return self.store_calls(message, turn).await;
         }
         if self.run.is_some() {
             // The first write of a run names it.
             let lease = lease.clone();
-            self.unsaved.turn = TurnChange::Keep { turn, questions };
-            self.keeps_turn = true;
+            self.unsaved.turn = TurnChange::Suspend { turn, questions };
+            self.has_suspended_turn = true;
             let change = self.take_change();
             let written = self.sessions.write(&lease, change).await;
             return self.note_write(written);
         }
-        self.keeps_turn = true;
+        self.has_suspended_turn = true;
         let store = &self.sessions.store;
-        let kept = store.keep_turn(lease.fence(), &turn, &questions).await;
+        let kept = store.suspend_turn(lease.fence(), &turn, &questions).await;
         kept.map_err(|error| {
             tracing::error!(%error, cause = ?std::error::Error::source(&error), "a turn was not kept");
             WriteFailure::of(&error)
@@ -347,7 +347,7 @@ impl Conversation {
                         attached: self.attachment.clone(),
                     };
                     let store = &self.sessions.store;
-                    store.park(&self.owner, &calls, turn, until);
+                    store.put_waiting(&self.owner, &calls, turn, until);
                 }
             }
         }

@@ -93,12 +93,12 @@ pub struct DraftInput {
     /// Calls whose results the request has without the calls. If one is not in the session, the turn fails.
     pub answered_calls: Vec<String>,
     /// Decisions about waiting calls of the session. They are stored before the turn resumes.
-    pub decisions: Vec<GivenDecision>,
+    pub decisions: Vec<ClientDecision>,
 }
 
 /// A decision of a request about a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenDecision {
+pub struct ClientDecision {
     /// The field that names the call, for errors.
     pub param: String,
     /// The id of the question; `None` if the client's is the id of none.

@@ -10,9 +10,9 @@ mod ending;
 mod figures;
 mod hooked;
 mod limit;
-mod park;
 mod round;
 mod start;
+mod suspend;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -32,10 +32,10 @@ use super::event::{AgentEvent, Notice, WaitingCall};
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallContext, ModelCallStep};
 use super::open_batch::OpenBatch;
 use super::options::TextMode;
-use super::parked::TurnState;
 use super::prompt::Prompt;
 use super::said::{Figures, Said};
 use super::stop::StopReason;
+use super::suspended_turn::TurnState;
 use super::transcript::AnswerText;
 use super::turn::TurnRequest;
 use super::turn_bytes::TurnBytes;
@@ -87,7 +87,7 @@ pub struct Run {
     /// The answer of the whole turn so far, if the turn may have to wait for a person.
     said: Option<Box<Said>>,
     /// The figures of an earlier answer, which this answer does not repeat.
-    told_before: Figures,
+    reported_before: Figures,
     span: Span,
     /// The span of the turn for the collector, until the turn has ended.
     trace: Option<traces::Span>,
@@ -124,7 +124,7 @@ enum Phase {
     /// Nothing runs. The reader waits for a person's decision.
     Waiting(PausedBatch),
     /// The next step resumes a stored batch. The answer begins with these events.
-    Parked(Box<OpenBatch>, Vec<AgentEvent>),
+    Resume(Box<OpenBatch>, Vec<AgentEvent>),
     /// The turn fails at this limit, once the events before have been taken.
     Failed(StopReason),
     Over,
@@ -281,7 +281,7 @@ impl Run {
                     }
                 }
                 Phase::Waiting(_) => Box::pin(self.wait(aborted)).await?,
-                Phase::Parked(..) => self.go_on(),
+                Phase::Resume(..) => self.resume_batch(),
                 Phase::Failed(reason) => return Err(AgentError::Limit(*reason)),
                 Phase::Over => return Ok(None),
             }

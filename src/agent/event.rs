@@ -8,7 +8,7 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
 use super::stop::StopReason;
-use blobs::parted::BinaryContent;
+use blobs::segments::BinaryContent;
 pub use policy::rules::RuleRef;
 use protocol::ids::{FileId, SessionId};
 use protocol::openai::citation::UrlCitation;

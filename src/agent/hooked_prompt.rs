@@ -4,7 +4,7 @@
 use rand::RngExt;
 use serde_json::value::RawValue;
 
-use blobs::parted::{BinaryContent, PartedText, TextPart};
+use blobs::segments::{BinaryContent, SegmentedText, TextPart};
 use protocol::openai::message::Message;
 use upstream::settings::Quirks;
 use upstream::{Transcript, messages};
@@ -55,8 +55,8 @@ impl HookedPrompt {
         transcript
     }
 
-    fn rendered(&self, message: &Message) -> PartedText {
-        let mut text = PartedText::default();
+    fn rendered(&self, message: &Message) -> SegmentedText {
+        let mut text = SegmentedText::default();
         let mut rest = message.json_str();
         while let Some((before, after)) = rest.split_once(&self.mark) {
             let (index, after) = after.split_once('.').unwrap_or((after, ""));
@@ -78,10 +78,10 @@ impl HookedPrompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blobs::parted::EmbeddedContent;
+    use blobs::segments::EmbeddedContent;
 
     fn transcript() -> Transcript {
-        let mut with_image = PartedText::default();
+        let mut with_image = SegmentedText::default();
         with_image.push_text(r#"{"role":"user","content":["#);
         with_image.push_embedded(EmbeddedContent {
             before: r#"{"image_url":{"url":"data:image/png;base64,"#.into(),
@@ -92,7 +92,7 @@ mod tests {
         with_image.push_text("]}");
         let mut transcript = Transcript::default();
         let first = r#"{"role":"system","content":"Be brief."}"#;
-        transcript.push([PartedText::from(first), with_image]);
+        transcript.push([SegmentedText::from(first), with_image]);
         transcript
     }
 

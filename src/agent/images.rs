@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{IMAGE_AFTER, NamedContents, StoredImage, image_before};
 use super::event::{KeptFile, KeptImage, ProducedFile, base64_text};
-use blobs::parted::BinaryContent;
+use blobs::segments::BinaryContent;
 use protocol::ids::FileId;
 use protocol::openai::message::Message;
 use protocol::openai::raw::quoted;

@@ -27,7 +27,6 @@ pub mod metrics;
 mod model_call;
 mod open_batch;
 pub mod options;
-mod parked;
 pub(crate) mod policy;
 mod prompt;
 pub mod runs;
@@ -36,6 +35,7 @@ pub mod session;
 pub mod settings;
 pub mod stop;
 mod suspended;
+mod suspended_turn;
 mod token_estimate;
 mod traced;
 pub mod traces;
@@ -241,11 +241,11 @@ impl Agent {
     pub fn decided(&self, by: &Owner, approval: &Approval, session: Option<&SessionId>) {
         approvals::audit(by, approval, session);
         self.parts.metrics.person_decided(approvals::word(approval));
-        self.look_again();
+        self.recheck_approvals();
     }
 
     /// Makes all waiting turns read the decisions again.
-    pub fn look_again(&self) {
+    pub fn recheck_approvals(&self) {
         self.parts.tools.gate.decisions().notify_waiters();
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::contents::NamedContents;
 use super::conversation::is_long;
 use super::truncation::Truncation;
-use blobs::parted::PartedText;
+use blobs::segments::SegmentedText;
 use net::polling::block_in_place_if;
 use protocol::openai::message::Message;
 use upstream::memory::UpstreamMemory;
@@ -39,7 +39,7 @@ struct MessageGroup {
 }
 
 impl MessageGroup {
-    fn texts(&self, written: &[Message]) -> Vec<PartedText> {
+    fn texts(&self, written: &[Message]) -> Vec<SegmentedText> {
         let written = written.iter().map(|message| self.contents.render(message));
         written.collect()
     }

@@ -7,9 +7,9 @@
 
 mod blocked;
 mod follow;
+mod inline;
 mod keys;
 mod log;
-mod polled;
 mod reader;
 mod records;
 mod report;
@@ -27,11 +27,11 @@ use tokio_util::task::TaskTracker;
 
 use self::blocked::BlockedRuns;
 pub use self::follow::{Follow, FollowError, Followed};
+use self::inline::InlineRun;
+pub use self::inline::InlineRunSlot;
 pub use self::keys::IdempotencyKey;
 use self::log::Page;
-pub use self::polled::ConnectionRun;
-use self::polled::PolledRun;
-pub use self::reader::{Beginning, FirstReader};
+pub use self::reader::{FirstReader, StreamHead};
 pub use self::report::{Encode, RunReport};
 use self::servers::SuspendedServers;
 use self::settings::Settings;
@@ -45,9 +45,9 @@ use crate::event::AgentEvent;
 use crate::metrics::Metrics;
 use crate::turn::TurnRequest;
 use protocol::ids::{Owner, RunId, SessionId};
-use quota::{RetainedMemory, Scarce};
+use quota::{BudgetExceeded, RetainedMemory};
 use store::Store;
-pub use store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, WaitingRun};
+pub use store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, SuspendedRun};
 
 /// The runs of this process; cheap to clone.
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ pub enum Work {
     /// A turn.
     Turn(Box<TurnRequest>),
     /// A turn that has ended without being opened: the events of its answer.
-    Told(Vec<AgentEvent>),
+    Replay(Vec<AgentEvent>),
     /// A call outside of a turn.
     Call(Box<CheckedCall>),
 }
@@ -124,7 +124,7 @@ impl Work {
                 session.filter(|_| !turn.options.ephemeral)
             }
             Self::Call(call) => call.session_id(),
-            Self::Told(_) => None,
+            Self::Replay(_) => None,
         }
     }
 }
@@ -289,8 +289,8 @@ impl Runs {
     /// Records that a run has ended. Its answer is charged if only memory has it, and dropped if it exceeds the budget.
     fn ended(&self, state: &RunState) {
         let kept = self.0.table.lock().ended(state);
-        while kept && let Err(scarce) = state.charge_answer(self.0.logs.charge(&state.owner)) {
-            if !self.drop_oldest(&state.owner, scarce) {
+        while kept && let Err(limit) = state.charge_answer(self.0.logs.charge(&state.owner)) {
+            if !self.drop_oldest(&state.owner, limit) {
                 state.release();
                 return;
             }
@@ -299,9 +299,9 @@ impl Runs {
 
     /// Drops the log and answer of the oldest ended run in memory, to make space for one of this owner; returns whether
     /// there was one.
-    fn drop_oldest(&self, owner: &Owner, scarce: Scarce) -> bool {
+    fn drop_oldest(&self, owner: &Owner, limit: BudgetExceeded) -> bool {
         let logs = &self.0.logs;
-        let oldest = self.0.table.lock().take_oldest(owner, scarce, logs);
+        let oldest = self.0.table.lock().take_oldest(owner, limit, logs);
         if let Some(run) = &oldest {
             run.clear();
         }
@@ -325,7 +325,7 @@ impl From<RunRecord> for RunStatus {
 impl PreparedRun {
     /// Starts the run with its work. It is polled by its reader, until the connection hands it over or the reader is dropped.
     /// Has to be called within a runtime.
-    pub fn launch(self, work: Work, connection: &ConnectionRun) -> FirstReader {
+    pub fn launch(self, work: Work, connection: &InlineRunSlot) -> FirstReader {
         let Self {
             mut entry,
             encode,
@@ -338,7 +338,7 @@ impl PreparedRun {
         let running = runs.0.metrics.run_started();
         let tasks = runs.0.tasks.clone();
         let run = task::run(runs, state, work, encode, (running, held));
-        let run = PolledRun::new(run, &tasks);
+        let run = InlineRun::new(run, &tasks);
         connection.set(&run);
         reader.poll_run(run);
         reader

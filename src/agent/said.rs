@@ -11,7 +11,7 @@ use super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
 use super::transcript::{BETWEEN_ROUNDS, SentText};
 use crate::session::View;
 use crate::session::files::FileStore;
-use blobs::parted::BinaryContent;
+use blobs::segments::BinaryContent;
 use policy::hooks::FailedHook;
 use protocol::ids::{FileId, Owner};
 use protocol::openai::citation::CitationStyle;
@@ -143,19 +143,19 @@ impl Said {
 
 /// Prepares events to be sent again: adds contents from files, and the texts of results by their calls. Leaves out what
 /// was deleted since. Each call begins only once.
-pub(super) async fn told_again(
+pub(super) async fn replayed(
     events: Vec<AgentEvent>,
     mut results: HashMap<String, String>,
     files: &FileStore,
     owner: &Owner,
 ) -> Vec<AgentEvent> {
     let mut begun = HashSet::new();
-    let mut told = Vec::with_capacity(events.len());
+    let mut sent = Vec::with_capacity(events.len());
     for event in events {
-        told.push(match event {
+        sent.push(match event {
             // No separator precedes the first text.
             AgentEvent::BetweenRounds(_)
-                if !told.iter().any(|one| matches!(one, AgentEvent::Text(_))) =>
+                if !sent.iter().any(|one| matches!(one, AgentEvent::Text(_))) =>
             {
                 continue;
             }
@@ -173,7 +173,7 @@ pub(super) async fn told_again(
             event => event,
         });
     }
-    told
+    sent
 }
 
 impl Figures {

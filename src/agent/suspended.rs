@@ -7,11 +7,11 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::call::{Call, CallAnswer, CallState};
-use super::conversation::take_parked;
+use super::conversation::take_suspended;
 use super::event::{AgentEvent, Outcome, RoundEnd, ToolCallRecord};
-use super::parked::ParkedTurn;
-use super::said::told_again;
+use super::said::replayed;
 use super::stop::{StopReason, TurnEnd};
+use super::suspended_turn::SuspendedTurn;
 use super::transcript::AnswerText;
 use super::{Agent, AgentError, citations};
 use crate::session::{Change, StoredMessage, StoredSession, TurnChange, View, interrupted_results};
@@ -41,7 +41,7 @@ impl Agent {
         let lease = sessions.lease(owner, session).await?;
         if sessions
             .store
-            .waiting_run_of(owner, session)
+            .suspended_run_of(owner, session)
             .await?
             .as_ref()
             != Some(run)
@@ -51,8 +51,8 @@ impl Agent {
         let Some(mut stored) = sessions.store.load(owner, session).await? else {
             return Ok(None);
         };
-        let end = match take_parked(&mut stored) {
-            Some(parked) => self.end_of(parked, &stored, owner, run).await,
+        let end = match take_suspended(&mut stored) {
+            Some(suspended) => self.end_of(suspended, &stored, owner, run).await,
             None => EndOfTurn {
                 messages: interrupted_results(&stored, |_| false),
                 events: vec![
@@ -80,30 +80,30 @@ impl Agent {
     /// What ends a turn whose state is known.
     async fn end_of(
         &self,
-        mut parked: ParkedTurn,
+        mut suspended: SuspendedTurn,
         stored: &StoredSession,
         owner: &Owner,
         run: &RunId,
     ) -> EndOfTurn {
-        parked.find_results(&stored.messages);
-        let machine = &mut parked.state.machine;
-        let cancelled = cancel_calls(&mut parked.batch.calls, machine.rounds());
-        let outcomes: Vec<_> = parked.batch.calls.iter().map(Call::outcome).collect();
+        suspended.find_results(&stored.messages);
+        let machine = &mut suspended.state.machine;
+        let cancelled = cancel_calls(&mut suspended.batch.calls, machine.rounds());
+        let outcomes: Vec<_> = suspended.batch.calls.iter().map(Call::outcome).collect();
         // Counts the round; the next decision is not used.
         let _next = machine.after_batch(&outcomes);
         let (rounds, model_calls) = (machine.rounds(), machine.model_calls());
-        let figures = parked.said.figures();
-        let mut said = parked.said;
-        let told = said.events.split_off(said.from.min(said.events.len()));
+        let figures = suspended.said.figures();
+        let mut said = suspended.said;
+        let reported = said.events.split_off(said.from.min(said.events.len()));
         let files = &self.parts.sessions.files;
         let mut events = vec![started()];
-        events.extend(told_again(told, parked.results, files, owner).await);
+        events.extend(replayed(reported, suspended.results, files, owner).await);
         events.extend(
             cancelled
                 .into_iter()
                 .map(|call| AgentEvent::Complete(Box::new(call))),
         );
-        let keep = parked.draft.is_some_and(|draft| draft.options.keep);
+        let keep = suspended.draft.is_some_and(|draft| draft.options.keep);
         let id = run.as_str().to_owned();
         let view = View {
             text: figures.text.joined,
@@ -113,7 +113,7 @@ impl Agent {
             ..View::default()
         };
         // The assistant message with the calls is stored already.
-        let results = parked.batch.into_results().messages.into_iter().skip(1);
+        let results = suspended.batch.into_results().messages.into_iter().skip(1);
         let mut messages: Vec<StoredMessage> = results.collect();
         if let Some(last) = messages.last_mut() {
             last.view = Some(view);
@@ -159,14 +159,14 @@ impl Agent {
 
 /// Answers the calls that have no result, and returns their records for the client.
 fn cancel_calls(calls: &mut [Call], round: u32) -> Vec<ToolCallRecord> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (index, call) in calls.iter_mut().enumerate() {
         if call.answer().is_some() {
             continue;
         }
         let refusal = call.cancelled();
         if call.shown() {
-            told.push(ToolCallRecord {
+            reported.push(ToolCallRecord {
                 index,
                 round,
                 tool_call_id: call.call.id.clone(),
@@ -190,7 +190,7 @@ fn cancel_calls(calls: &mut [Call], round: u32) -> Vec<ToolCallRecord> {
         }
         call.state = CallState::Answered(Box::new(CallAnswer::refused(&refusal)));
     }
-    told
+    reported
 }
 
 fn started() -> AgentEvent {

@@ -47,7 +47,7 @@ pub(super) fn begin_turn(traces: &Traces, request: &mut TurnRequest, run: &RunId
         model: &shown(&request.model),
         provider: request.route.candidate(0).provider(),
         run: run.as_str(),
-        goes_on: caller.goes_on,
+        is_resumed: caller.is_resumed,
     };
     let span = traces.turn(&caller.trace, turn)?;
     caller.trace = span.headers();

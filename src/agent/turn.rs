@@ -13,8 +13,8 @@ use protocol::ids::{Owner, RequestId};
 use protocol::openai::message::Message;
 
 // The types of the fields, so that a decoder imports only this module.
-pub use super::draft::{GivenDecision, NamedFile};
-pub use super::parked::{Continuation, SuspendedTurn, SuspendedTurnError};
+pub use super::draft::{ClientDecision, NamedFile};
+pub use super::suspended_turn::{RunResumption, StoredResumption, SuspendedTurnError};
 pub use crate::session::SessionMode;
 pub(crate) use crate::session::WaitingTurn;
 pub use policy::rules::{Effect, RuleEntry};
@@ -40,7 +40,7 @@ pub struct Caller {
     /// `traceparent` and `tracestate` for what the turn leads to.
     pub trace: HeaderMap,
     /// The run resumes by itself: `trace` is the trace of the request that began it.
-    pub goes_on: bool,
+    pub is_resumed: bool,
     /// The defaults of its key for drafts.
     pub key: KeyDefaults,
     /// What the log says of the turn.
@@ -128,12 +128,12 @@ pub struct TurnRequest {
     /// Calls whose results the request has without the calls. If one is not in the session, the turn fails.
     pub answered_calls: Vec<String>,
     /// Decisions about waiting calls of the session. They are stored before the turn resumes.
-    pub decisions: Vec<GivenDecision>,
+    pub decisions: Vec<ClientDecision>,
     /// The labels of MCP servers whose waiting calls end the turn: its answer asks the client about them.
     pub(crate) asking_servers: Vec<String>,
     /// How the run resumes by itself once all its questions are decided. Without it, only another request resumes the
     /// turn.
-    pub continuation: Option<Continuation>,
+    pub resumption: Option<RunResumption>,
     /// The turn that waits for a result in the request, if it was looked up already.
     pub waiting: Option<WaitingTurn>,
     /// The draft is the stored draft of the suspended turn that is resumed.

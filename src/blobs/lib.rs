@@ -3,13 +3,13 @@
 //! A blob has a name, is made of a complete local file, and never changes. Unfinished files are always local. Does not
 //! depend on owners, rows and limits.
 //!
-//! [`parted`] has texts in parts; some parts are read from blobs as base64.
+//! [`segments`] has texts in parts; some parts are read from blobs as base64.
 
 #[cfg_attr(not(feature = "s3"), path = "no_bucket.rs")]
 mod bucket;
 mod directory;
-pub mod parted;
 mod read;
+pub mod segments;
 pub mod settings;
 
 use std::fs::File;

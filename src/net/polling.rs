@@ -19,7 +19,7 @@ const MOST_PASSES: usize = 4;
 /// is not scheduled for it, which would also wake an idle thread of the runtime. What is pending and was not woken is not
 /// polled: its task may have been woken for something else.
 #[derive(Debug)]
-pub struct Repolling {
+pub struct WakeFilter {
     wakes: Arc<TaskWakes>,
     /// Wakes through `wakes`.
     waker: Waker,
@@ -50,7 +50,7 @@ pub fn taking_apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     block_in_place_if(bytes > LONG_BYTES, work)
 }
 
-impl Repolling {
+impl WakeFilter {
     /// Calls `poll` until it is ready or nothing has woken it meanwhile, at most a few times; not at all if it was pending
     /// and nothing has woken it since.
     pub fn poll<T>(
@@ -96,15 +96,15 @@ impl Repolling {
     /// The future, polled in this way.
     pub async fn run<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
-        let repolling = Self::default();
+        let wake_filter = Self::default();
         std::future::poll_fn(|context| {
-            repolling.poll(context, |context| Pin::as_mut(&mut future).poll(context))
+            wake_filter.poll(context, |context| Pin::as_mut(&mut future).poll(context))
         })
         .await
     }
 }
 
-impl Default for Repolling {
+impl Default for WakeFilter {
     fn default() -> Self {
         let wakes = Arc::new(TaskWakes {
             task: AtomicWaker::new(),
@@ -151,7 +151,7 @@ mod tests {
     fn poll_once<T>(future: impl Future<Output = T>) -> (Poll<T>, usize) {
         let wakes = Arc::new(Counting::default());
         let waker = Waker::from(Arc::clone(&wakes));
-        let result = std::pin::pin!(Repolling::run(future)).poll(&mut Context::from_waker(&waker));
+        let result = std::pin::pin!(WakeFilter::run(future)).poll(&mut Context::from_waker(&waker));
         (result, wakes.0.load(SeqCst))
     }
 
@@ -182,12 +182,12 @@ mod tests {
 
     #[test]
     fn what_is_pending_and_was_not_woken_is_not_polled() {
-        let repolling = Repolling::default();
+        let wake_filter = WakeFilter::default();
         let mut context = Context::from_waker(Waker::noop());
         let mut kept: Option<Waker> = None;
         let mut polls = 0;
         let mut poll = |result: Poll<()>| {
-            let _result = repolling.poll(&mut context, |context| {
+            let _result = wake_filter.poll(&mut context, |context| {
                 polls += 1;
                 kept = Some(context.waker().clone());
                 result
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(poll(Poll::Ready(())).0, 2);
         assert_eq!(poll(Poll::Pending).0, 3, "after a result");
         assert_eq!(poll(Poll::Pending).0, 3);
-        repolling.before_poll(|| ());
+        wake_filter.before_poll(|| ());
         assert_eq!(poll(Poll::Pending).0, 4);
     }
 
@@ -216,9 +216,9 @@ mod tests {
         }));
         assert_eq!((result, wakes), (Poll::Pending, 0));
         let wakes = Arc::new(Counting::default());
-        let repolling = Repolling::default();
+        let wake_filter = WakeFilter::default();
         let waker = Waker::from(Arc::clone(&wakes));
-        let pending = repolling.poll(&mut Context::from_waker(&waker), |context| {
+        let pending = wake_filter.poll(&mut Context::from_waker(&waker), |context| {
             kept = Some(context.waker().clone());
             Poll::<()>::Pending
         });

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 pub use self::memory::{MemoryBudget, ReservedMemory};
 pub use self::permits::{FairPermit, FairSemaphore};
-pub use self::retained::{RetainedBytes, RetainedMemory, Scarce};
+pub use self::retained::{BudgetExceeded, RetainedBytes, RetainedMemory};
 use protocol::ids::Owner;
 
 /// The owner that has most, from the parts that each owner has. Among equals the first by name.

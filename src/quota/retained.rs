@@ -35,7 +35,7 @@ struct Used {
 
 /// Which bytes are used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scarce {
+pub enum BudgetExceeded {
     /// The bytes that one owner may have.
     OfOwner,
     /// The bytes of all owners.
@@ -76,17 +76,17 @@ impl RetainedMemory {
         }
     }
 
-    fn take(&self, owner: &Owner, bytes: usize) -> Result<(), Scarce> {
+    fn take(&self, owner: &Owner, bytes: usize) -> Result<(), BudgetExceeded> {
         let mut used = self.used.lock();
         let of_owner = used.by_owner.get(owner).copied().unwrap_or_default();
         if bytes > self.most / OWNER_PART {
-            return Err(Scarce::TooMany);
+            return Err(BudgetExceeded::TooMany);
         }
         if of_owner.saturating_add(bytes) > self.most / OWNER_PART {
-            return Err(Scarce::OfOwner);
+            return Err(BudgetExceeded::OfOwner);
         }
         if used.total.saturating_add(bytes) > self.most {
-            return Err(Scarce::OfAll);
+            return Err(BudgetExceeded::OfAll);
         }
         used.total += bytes;
         *used.by_owner.entry(owner.clone()).or_default() += bytes;
@@ -110,7 +110,7 @@ impl RetainedBytes {
     ///
     /// # Errors
     /// When they are used up.
-    pub fn grow_to(&mut self, bytes: usize) -> Result<(), Scarce> {
+    pub fn grow_to(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let Some((budget, owner)) = &self.of else {
             return Ok(());
         };
@@ -165,14 +165,14 @@ mod tests {
         let mut charges = names.each_ref().map(|owner| budget.charge(owner));
         for charge in &mut charges[..4] {
             assert_eq!(charge.grow_to(1024), Ok(()));
-            assert_eq!(charge.grow_to(1025), Err(Scarce::OfOwner));
+            assert_eq!(charge.grow_to(1025), Err(BudgetExceeded::OfOwner));
         }
-        assert_eq!(charges[4].grow_to(1), Err(Scarce::OfAll));
-        assert_eq!(charges[4].grow_to(1025), Err(Scarce::TooMany));
+        assert_eq!(charges[4].grow_to(1), Err(BudgetExceeded::OfAll));
+        assert_eq!(charges[4].grow_to(1025), Err(BudgetExceeded::TooMany));
         charges[0].shrink_to(0);
         // Without room for a step, what is needed is enough.
         assert_eq!(charges[4].grow_to(1000), Ok(()));
-        assert_eq!(charges[0].grow_to(24), Err(Scarce::OfAll));
+        assert_eq!(charges[0].grow_to(24), Err(BudgetExceeded::OfAll));
     }
 
     #[test]

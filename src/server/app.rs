@@ -1,9 +1,9 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
-mod announce;
 pub mod connect;
 mod expiry;
 mod listeners;
+mod notify;
 mod parts;
 mod reload;
 mod summary;
@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
-use self::announce::announce;
 use self::expiry::{Lifetimes, expire, expire_waiting};
+use self::notify::notify_of_approvals;
 pub(crate) use self::reload::Reloader;
 use crate::config::Config;
 use crate::http::settings::local_url;
@@ -34,7 +34,7 @@ use store::StoreError;
 use tools::configured::ConfiguredToolsError;
 use tools::mcp::{McpServers, McpSetupError};
 use tools::source::Source;
-use upstream::look::watch;
+use upstream::probe::watch;
 use upstream::router::RouterError;
 use web::{SetupError, Web};
 
@@ -203,7 +203,7 @@ impl App {
         self.spawn_until_draining(watch(self.state.router.clone()));
         self.spawn_until_draining(resume::watch(self.state.clone()));
         if let Some(webhook) = self.approval_webhook.take() {
-            self.spawn_until_draining(announce(self.sessions.clone(), webhook));
+            self.spawn_until_draining(notify_of_approvals(self.sessions.clone(), webhook));
         }
     }
 

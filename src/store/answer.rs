@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::StoreError;
 use super::run::RunAnswer;
-use blobs::parted::{PartedBody, PartedText};
+use blobs::segments::{SegmentedBody, SegmentedText};
 
 /// Size of a part of a body, in bytes: what one statement writes, and what a read holds besides the body.
 pub(super) const PART: usize = 256 * 1024;
@@ -23,7 +23,7 @@ pub(super) struct NewAnswerHead {
 /// The body of an answer while it is written.
 #[derive(Debug)]
 pub(super) struct AnswerParts {
-    body: PartedBody,
+    body: SegmentedBody,
     /// Read, but not yet a part.
     read: BytesMut,
     /// Read in one piece, and longer than a part.
@@ -31,7 +31,7 @@ pub(super) struct AnswerParts {
 }
 
 impl NewAnswerHead {
-    pub(super) async fn of(answer: RunAnswer) -> Result<(Self, PartedText), StoreError> {
+    pub(super) async fn of(answer: RunAnswer) -> Result<(Self, SegmentedText), StoreError> {
         let body = answer.body.without_lost().await;
         let text = |(name, value): (&HeaderName, &HeaderValue)| {
             Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
@@ -60,7 +60,7 @@ impl RunAnswer {
     pub(super) fn stored(
         status: u16,
         headers: &str,
-        body: PartedText,
+        body: SegmentedText,
         kept: bool,
     ) -> Result<Self, StoreError> {
         let pairs: Vec<(String, String)> =
@@ -83,7 +83,7 @@ impl RunAnswer {
 }
 
 impl AnswerParts {
-    pub(super) fn of(body: PartedText) -> Self {
+    pub(super) fn of(body: SegmentedText) -> Self {
         Self {
             body: body.into_body(),
             read: BytesMut::new(),

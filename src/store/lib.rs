@@ -7,9 +7,9 @@
 //! folders: connections, migrations, leases between processes, and the write of a session, which each makes in its fastest way.
 
 mod accounts;
-mod announced;
 mod answer;
 mod approval;
+mod approval_events;
 mod approvals;
 mod backup;
 mod check;
@@ -25,7 +25,6 @@ mod keys;
 mod lease;
 mod leases;
 mod limits;
-mod parked;
 #[cfg_attr(not(feature = "postgres"), path = "no_postgres.rs")]
 mod postgres;
 mod record;
@@ -37,6 +36,7 @@ mod shares;
 mod sqlite;
 #[cfg(test)]
 mod suite;
+mod suspended;
 #[cfg(any(test, feature = "test-helpers"))]
 mod testing;
 mod tx;
@@ -51,10 +51,10 @@ use parking_lot::Mutex;
 
 #[cfg(test)]
 pub(crate) use self::accounts::{Account, AccountReservation};
-pub use self::announced::ApprovalEvent;
 pub use self::approval::{
     Approval, ApprovalDecision, ApprovalQuestion, ApprovalState, ApprovalVerdict, Decided, Remember,
 };
+pub use self::approval_events::ApprovalEvent;
 pub use self::approvals::WaitingFilter;
 pub use self::backup::{BackupCounts, BackupError, StoreBackup};
 pub use self::check::{check, check_directory};
@@ -65,7 +65,6 @@ pub use self::file::{FileFilter, FileOrder, FilePage, FileRecord, FileUsage, Pur
 pub use self::lease::Lease;
 pub(crate) use self::leases::Fence;
 pub use self::limits::{Growth, SessionLimits, StorageFull};
-pub use self::parked::WaitingRun;
 pub use self::postgres::PostgresUrl;
 pub use self::record::{
     Change, IdOrigin, Replaced, SessionHead, SessionSummary, StoredMessage, StoredSession, Title,
@@ -74,6 +73,7 @@ pub use self::record::{
 pub use self::replica::OtherReplica;
 pub use self::run::{KeyClaim, RunAnswer, RunRecord, RunRecordState};
 use self::shares::StatementSize;
+pub use self::suspended::SuspendedRun;
 use self::tx::{Tx, values};
 use self::usage::{AnswerQuota, SessionQuota};
 use self::waiting::WaitingTurns;
@@ -267,7 +267,7 @@ impl Store {
     /// of a stored session are written with its [`Change`].
     ///
     /// If a limit is exceeded, the oldest turns are dropped.
-    pub fn park(&self, owner: &Owner, calls: &[String], turn: UnstoredTurn, until: Instant) {
+    pub fn put_waiting(&self, owner: &Owner, calls: &[String], turn: UnstoredTurn, until: Instant) {
         self.shared.waiting.lock().put(owner, calls, turn, until);
     }
 

@@ -84,11 +84,11 @@ impl Postgres {
         let listener = store.take_lock().await;
         store.renew_replica().await?;
         store.begin_expiry().await?;
-        store.bury(0).await?;
-        let (living, stop) = (store.clone(), store.0.stop.clone());
+        store.reap_dead_replicas(0).await?;
+        let (this, stop) = (store.clone(), store.0.stop.clone());
         store.0.tasks.spawn(async move {
             let living =
-                async { tokio::join!(living.live(), living.look(), living.attend(listener.ok())) };
+                async { tokio::join!(this.heartbeat(), this.watch(), this.attend(listener.ok())) };
             stop.run_until_cancelled(Box::pin(living)).await;
         });
         Ok(store)

@@ -76,7 +76,7 @@ pub struct StoredSession {
     pub last_run: Option<RunId>,
     /// The metadata of the conversation, as the JSON text of an object.
     pub metadata: Option<String>,
-    /// The turn that waits for a decision, as [`crate::Store::keep_turn`] got it.
+    /// The turn that waits for a decision, as [`crate::Store::suspend_turn`] got it.
     pub turn: Option<String>,
 }
 
@@ -113,8 +113,8 @@ pub enum TurnChange {
     Leave,
     /// It ends the turn. Undecided questions are closed.
     End,
-    /// It stores this turn in the place of the earlier one, as [`crate::Store::keep_turn`] does.
-    Keep {
+    /// It stores this turn in the place of the earlier one, as [`crate::Store::suspend_turn`] does.
+    Suspend {
         /// The turn.
         turn: String,
         /// The calls that wait for a decision.
@@ -126,7 +126,7 @@ impl TurnChange {
     /// The turn that is stored, with its questions.
     pub(super) fn kept(&self) -> Option<(&str, &[ApprovalQuestion])> {
         match self {
-            Self::Keep { turn, questions } => Some((turn, questions)),
+            Self::Suspend { turn, questions } => Some((turn, questions)),
             Self::Leave | Self::End => None,
         }
     }

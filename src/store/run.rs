@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
-use blobs::parted::PartedText;
+use blobs::segments::SegmentedText;
 use protocol::ids::{Owner, RunId, SessionId};
 
 /// How long an idempotency key is kept, if its owner does not have too many. Then a request under it is a new one.
@@ -25,7 +25,7 @@ pub struct RunRecord {
     /// What is known of it.
     pub state: RunRecordState,
     /// The store has a suspended turn that the run resumes by itself.
-    pub waits: bool,
+    pub is_suspended: bool,
 }
 
 /// What is known of a recorded run.
@@ -38,7 +38,7 @@ pub enum RunRecordState {
     /// The process ended before the run.
     Interrupted,
     /// No process runs it. Its turn waits for decisions, and it resumes by itself after them.
-    Waiting,
+    Suspended,
     /// It has ended.
     Ended {
         /// The bytes of its answer.
@@ -54,7 +54,7 @@ pub struct RunAnswer {
     /// Headers besides the headers that every answer has.
     pub headers: HeaderMap,
     /// The body.
-    pub body: PartedText,
+    pub body: SegmentedText,
     /// It is stored as long as the session of its run.
     pub kept: bool,
     /// Time that went to models and tools, where it is known. It is not stored.

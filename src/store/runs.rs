@@ -187,7 +187,7 @@ impl Store {
             session_id: session.map(session_id).transpose()?,
             created_at: seconds(row.column(1)?),
             state,
-            waits: row.column(4)?,
+            is_suspended: row.column(4)?,
         }))
     }
 

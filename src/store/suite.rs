@@ -7,7 +7,7 @@
 )]
 
 pub(super) mod accounts;
-pub(super) mod announced;
+pub(super) mod approval_events;
 pub(super) mod approvals;
 pub(super) mod decisions;
 pub(super) mod expiry;
@@ -17,11 +17,11 @@ pub(super) mod keys;
 pub(super) mod large;
 pub(super) mod leases;
 pub(super) mod lists;
-pub(super) mod parked;
 pub(super) mod properties;
 pub(super) mod runs;
 pub(super) mod sessions;
 pub(super) mod sizes;
+pub(super) mod suspended;
 pub(super) mod waiting;
 
 use super::run::AnswerLimits;
@@ -46,8 +46,8 @@ macro_rules! suite {
     };
     ($attribute:tt $open:path) => {
         $crate::suite::cases! { $attribute $open;
-            announced::each_event_of_an_approval_is_taken_once,
-            announced::a_call_that_was_decided_early_has_both_events,
+            approval_events::each_event_of_an_approval_is_taken_once,
+            approval_events::a_call_that_was_decided_early_has_both_events,
             approvals::questions_are_kept_with_their_turn,
             decisions::a_decision_is_made_once,
             decisions::of_several_deciders_one_decides,
@@ -97,14 +97,14 @@ macro_rules! suite {
             keys::keys_expire,
             lists::nameless_sessions_expire_after_their_own_time,
             lists::sessions_that_were_not_written_expire,
-            parked::a_turn_stays_with_its_session_until_it_is_dropped,
-            parked::a_turn_goes_with_its_session,
-            parked::a_turn_counts_for_the_size_of_its_session,
-            parked::a_replacement_ends_the_turn,
-            parked::a_refused_change_ends_no_turn,
-            parked::of_each_owner_a_run_goes_on,
-            parked::a_run_goes_on_with_its_turn_once_all_is_decided,
-            parked::a_turn_says_which_run_goes_on_at_its_beginning_only,
+            suspended::a_turn_stays_with_its_session_until_it_is_dropped,
+            suspended::a_turn_goes_with_its_session,
+            suspended::a_turn_counts_for_the_size_of_its_session,
+            suspended::a_replacement_ends_the_turn,
+            suspended::a_refused_change_ends_no_turn,
+            suspended::of_each_owner_a_run_goes_on,
+            suspended::a_run_goes_on_with_its_turn_once_all_is_decided,
+            suspended::a_turn_says_which_run_goes_on_at_its_beginning_only,
             runs::a_record_has_the_state_of_its_run,
             runs::an_answer_is_stored_once_and_unchanged,
             runs::an_owner_sees_and_changes_only_its_own_runs,

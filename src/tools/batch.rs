@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-use self::execution::{Announcement, CallEnd, Shared, finish};
+use self::execution::{CallEnd, Shared, StartRequest, finish};
 use super::gate::{Gate, GateWait};
 use super::refusal::CallRefusal;
 use super::{CallContext, ProgressSender, SharedTool, ToolOutput, ToolProgress, ToolStatus};
@@ -47,7 +47,7 @@ pub struct BatchCall {
     /// Set when the call starts.
     pub started: Arc<AtomicBool>,
     /// Its start is announced, and waits until it is allowed.
-    pub announced: bool,
+    pub asks_to_start: bool,
 }
 
 /// The limits of a batch.
@@ -158,7 +158,7 @@ struct Running {
     index: usize,
     progress: mpsc::Receiver<ToolProgress>,
     /// Receives the announcement of the start.
-    starting: Option<oneshot::Receiver<Announcement>>,
+    starting: Option<oneshot::Receiver<StartRequest>>,
     /// `None` once the call has ended.
     work: Option<BoxFuture<'static, CallEnd>>,
     /// Reported after the remaining live output.
@@ -175,12 +175,12 @@ fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
 impl Running {
     fn new(call: BatchCall, shared: Arc<Shared>) -> Self {
         let (sender, progress) = mpsc::channel(PROGRESS_BUFFER);
-        let (announce, starting) = call.announced.then(oneshot::channel).unzip();
+        let (start_request, starting) = call.asks_to_start.then(oneshot::channel).unzip();
         Self {
             index: call.index,
             progress,
             starting,
-            work: Some(finish(call, shared, ProgressSender(sender), announce).boxed()),
+            work: Some(finish(call, shared, ProgressSender(sender), start_request).boxed()),
             end: None,
         }
     }
@@ -197,8 +197,8 @@ impl Running {
                     self.end = Some(end);
                     self.progress.close();
                 }
-                start = announced(&mut self.starting) => {
-                    let Announcement { start, changed_arguments } = start;
+                start = start_requested(&mut self.starting) => {
+                    let StartRequest { start, changed_arguments } = start;
                     return Some(BatchEvent::Starting { index, changed_arguments, start });
                 }
                 Some(progress) = self.progress.recv() => {
@@ -227,7 +227,7 @@ impl Running {
 }
 
 /// Resolves once with the announcement of a start.
-async fn announced(starting: &mut Option<oneshot::Receiver<Announcement>>) -> Announcement {
+async fn start_requested(starting: &mut Option<oneshot::Receiver<StartRequest>>) -> StartRequest {
     let start = match starting {
         Some(starting) => starting.await.ok(),
         None => None,

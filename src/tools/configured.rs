@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::SharedTool;
 use super::dispatch::Dispatch;
-use super::globs::{FilterError, Globs};
+use super::globs::{GlobListError, Globs};
 use super::health::Health;
 use super::settings::{HttpToolSettings, Settings};
 use super::source::{FixedTools, Source, SourceError};
@@ -40,7 +40,7 @@ pub enum ConfiguredToolsError {
         /// The setting with the pattern.
         key: &'static str,
         /// What is wrong with it.
-        error: FilterError,
+        error: GlobListError,
     },
     /// The endpoint of a configured tool.
     #[error("tool '{name}' cannot be called")]

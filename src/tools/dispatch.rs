@@ -25,7 +25,7 @@ pub struct Dispatch {
     /// In lower case.
     client_tool_names: Globs,
     endpoint: Arc<Endpoint>,
-    told: Arc<Mutex<HashSet<(String, Destination)>>>,
+    logged: Arc<Mutex<HashSet<(String, Destination)>>>,
 }
 
 /// Where the calls of a declared function go.
@@ -47,7 +47,7 @@ impl Dispatch {
             tools,
             client_tool_names,
             endpoint: Arc::new(endpoint),
-            told: Arc::default(),
+            logged: Arc::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Dispatch {
             None if only_named => Destination::ClientMachine,
             _ => self.destination(&tool.name),
         };
-        self.tell(&tool.name, destination);
+        self.log_once(&tool.name, destination);
         destination == Destination::Webhook
     }
 
@@ -82,15 +82,15 @@ impl Dispatch {
     }
 
     /// Says in the log once where a name goes.
-    fn tell(&self, name: &str, destination: Destination) {
+    fn log_once(&self, name: &str, destination: Destination) {
         if !is_declarable(name) {
             return;
         }
-        let mut told = self.told.lock();
-        if told.len() >= MOST_NAMES || !told.insert((name.to_owned(), destination)) {
+        let mut logged = self.logged.lock();
+        if logged.len() >= MOST_NAMES || !logged.insert((name.to_owned(), destination)) {
             return;
         }
-        drop(told);
+        drop(logged);
         let place = match destination {
             Destination::Webhook => "is declared by a request; its calls go to the dispatch URL",
             Destination::Unnamed => {

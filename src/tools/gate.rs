@@ -20,9 +20,9 @@ use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
 pub use self::approvals::{
-    Approvals, AskAnswer, AskedCall, DEFAULT_APPROVAL_TIMEOUT, GateWait, Grant,
+    ApprovalAnswer, ApprovalRecord, Approvals, DEFAULT_APPROVAL_TIMEOUT, GateWait, Grant,
 };
-use self::approvals::{Asks, Lifetime};
+use self::approvals::{ApprovalReason, Lifetime};
 use self::audit::DecidedBy;
 pub use self::audit::DecisionCounter;
 pub(crate) use self::hooked::PassedResult;
@@ -204,12 +204,12 @@ impl Gate {
             }
             Effect::Ask => {
                 let approvals = &request.context.approvals;
-                let asks = Asks {
+                let cause = ApprovalReason {
                     rule: decision.rule.as_ref(),
                     reason: reason.as_deref().or(decision.reason.as_deref()),
                     by_hook,
                 };
-                let verdict = approvals.verdict(&asked, permissions, asks, self.lifetime);
+                let verdict = approvals.verdict(&asked, permissions, cause, self.lifetime);
                 let verdict = self.ask_approver(&asked, verdict).await;
                 self.check_edited(&asked, verdict).await
             }

@@ -13,7 +13,7 @@ const MAX_PATTERN_CHARS: usize = 256;
 
 /// Why a list of patterns cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FilterError {
+pub enum GlobListError {
     /// A pattern is not a glob.
     #[error("'{pattern}' is not a glob: {reason}")]
     Pattern {
@@ -51,16 +51,16 @@ impl Globs {
     ///
     /// # Errors
     /// When a pattern is not a glob, or there are too many patterns.
-    pub fn new(patterns: &[String]) -> Result<Self, FilterError> {
+    pub fn new(patterns: &[String]) -> Result<Self, GlobListError> {
         if patterns.len() > MAX_PATTERNS {
-            return Err(FilterError::TooMany(MAX_PATTERNS));
+            return Err(GlobListError::TooMany(MAX_PATTERNS));
         }
         let globs: Vec<Glob> = patterns
             .iter()
             .map(|pattern| glob(pattern))
             .collect::<Result<_, _>>()?;
-        let set =
-            GlobSet::new(globs).map_err(|error| FilterError::Together(error.kind().to_string()))?;
+        let set = GlobSet::new(globs)
+            .map_err(|error| GlobListError::Together(error.kind().to_string()))?;
         Ok(Self(set))
     }
 
@@ -70,8 +70,8 @@ impl Globs {
     }
 }
 
-fn glob(pattern: &str) -> Result<Glob, FilterError> {
-    let wrong = |reason: String| FilterError::Pattern {
+fn glob(pattern: &str) -> Result<Glob, GlobListError> {
+    let wrong = |reason: String| GlobListError::Pattern {
         pattern: shown(pattern),
         reason,
     };

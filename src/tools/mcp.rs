@@ -3,6 +3,7 @@
 //! Owns the connections to servers and the processes of those that have a command: the servers of the settings, and those that
 //! requests declare.
 
+mod bounded_transport;
 mod client_side;
 mod configured;
 mod connection;
@@ -18,9 +19,9 @@ mod message;
 mod names;
 mod news;
 mod oauth;
-mod pace;
 mod post;
 mod process;
+mod read_rate;
 mod requested;
 mod result;
 mod secrets;
@@ -29,7 +30,6 @@ mod sse;
 mod stdio;
 mod tool;
 mod trim;
-mod watched;
 
 use std::collections::HashSet;
 

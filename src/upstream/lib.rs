@@ -9,10 +9,10 @@ pub mod fail_over;
 pub mod headers;
 pub(crate) mod http;
 pub mod learned;
-pub mod look;
 pub mod memory;
 pub mod messages;
 pub mod models;
+pub mod probe;
 mod recognise;
 mod refusal;
 mod reply;
@@ -36,7 +36,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use self::assemble::IncompleteReply;
-use blobs::parted::{PartedText, PartedWriter};
+use blobs::segments::{SegmentedText, SegmentedWriter};
 use protocol::ids::WorkspaceId;
 use protocol::openai::event::ModelEvent;
 
@@ -162,7 +162,7 @@ pub struct CallTemplate {
 /// The messages of a model call as JSON text in segments that include the commas.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
-    text: PartedText,
+    text: SegmentedText,
 }
 
 /// A forwarded request.
@@ -329,20 +329,20 @@ impl CallTemplate {
 
 impl Transcript {
     /// Appends messages. Short texts are joined; long ones are shared.
-    pub fn push(&mut self, messages: impl IntoIterator<Item = PartedText>) {
+    pub fn push(&mut self, messages: impl IntoIterator<Item = SegmentedText>) {
         let mut is_first = self.text.is_empty();
-        let mut writer = PartedWriter::resume(std::mem::take(&mut self.text));
+        let mut writer = SegmentedWriter::resume(std::mem::take(&mut self.text));
         for message in messages {
             if !std::mem::replace(&mut is_first, false) {
                 writer.text(",");
             }
-            writer.parted(message);
+            writer.push_segmented(message);
         }
         self.text = writer.finish();
     }
 
     /// The content of a JSON array.
-    pub fn text(&self) -> &PartedText {
+    pub fn text(&self) -> &SegmentedText {
         &self.text
     }
 }

@@ -23,7 +23,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("net", &["polling"]),
     ("cluster", &["ids", "net"]),
     ("blobs", &["ids", "net"]),
-    ("parted", &["blobs"]),
+    ("segments", &["blobs"]),
     ("ranking", &[]),
     ("redact", &[]),
     ("rules", &[]),
@@ -40,21 +40,21 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
-            "blobs", "hooks", "ids", "metrics", "openai", "parted", "polling", "redact", "rules",
+            "blobs", "hooks", "ids", "metrics", "openai", "segments", "polling", "redact", "rules",
             "session", "tools", "traces", "upstream", "web",
         ],
     ),
     (
         "runs",
         &[
-            "agent", "quota", "ids", "metrics", "parted", "polling", "store",
+            "agent", "quota", "ids", "metrics", "segments", "polling", "store",
         ],
     ),
     // A dialect reads a request alone: no source of tools, no store, no upstream, and no other dialect.
     ("fields", &["agent", "openai", "ids"]),
     (
         "chat",
-        &["agent", "end", "fields", "openai", "ids", "parted"],
+        &["agent", "end", "fields", "openai", "ids", "segments"],
     ),
     // Answers have loopwright's own members in one form. Items are made of what a session holds.
     (
@@ -63,11 +63,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "agent", "chat", "end", "fields", "ids", "openai", "polling", "session",
         ],
     ),
-    ("end", &["parted"]),
+    ("end", &["segments"]),
     // The one place that tells dialects apart.
     (
         "answer",
-        &["agent", "chat", "end", "ids", "parted", "responses"],
+        &["agent", "chat", "end", "ids", "segments", "responses"],
     ),
     (
         "http",
@@ -85,7 +85,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "tools",
             "session",
             "metrics",
-            "parted",
+            "segments",
             "polling",
             "responses",
             "rules",

@@ -262,7 +262,7 @@ fn call(tool: &SharedTool, arguments: Map<String, Value>) -> BatchCall {
         call_id: "call_1".to_owned(),
         hook_context: None,
         trace: None,
-        announced: false,
+        asks_to_start: false,
         started: Arc::default(),
     }
 }

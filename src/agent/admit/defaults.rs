@@ -123,7 +123,7 @@ mod tests {
             owner: Owner::everybody(),
             headers: Arc::default(),
             trace: HeaderMap::new(),
-            goes_on: false,
+            is_resumed: false,
             key: KeyDefaults::default(),
             record: super::super::super::turn::TurnRecord::default(),
         }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::super::ToolServices;
 use super::super::options::ToolExecution;
-use super::super::parked::TurnState;
+use super::super::suspended_turn::TurnState;
 use super::super::turn::TurnRequest;
 use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
@@ -22,7 +22,7 @@ pub(in super::super) enum BatchStage {
     /// It begins.
     New,
     /// It is stored with the session, and the reader has no event of it.
-    Kept,
+    Suspended,
     /// It is stored with the session, and the reader has the events with which its calls begin. Questions are reported
     /// again.
     Begun,
@@ -44,9 +44,9 @@ pub(in super::super) struct BatchContext {
     /// Bytes that the turn may still keep.
     pub(in super::super) turn_bytes: TurnBytes,
     /// The batch is stored with the session. A call starts only after its start is stored.
-    pub(in super::super) was_kept: bool,
+    pub(in super::super) was_suspended: bool,
     /// Reports the start of a call with effects before it runs, because the batch is or may be stored.
-    pub(super) announces: bool,
+    pub(super) asks_to_start: bool,
     /// The reader has the events with which its calls begin.
     pub(super) calls_shown: bool,
     /// The reader has the events of its calls and questions.
@@ -95,8 +95,8 @@ impl BatchContext {
             execution: request.options.tool_execution,
             shows_images: request.route.quirks.images,
             turn_bytes: TurnBytes::default(),
-            was_kept: false,
-            announces: services.gate.may_wait(&turn.permissions),
+            was_suspended: false,
+            asks_to_start: services.gate.may_wait(&turn.permissions),
             calls_shown: false,
             was_shown: false,
         }
@@ -111,8 +111,8 @@ impl BatchContext {
             execution: ToolExecution::Sequential,
             shows_images: true,
             turn_bytes: TurnBytes::default(),
-            was_kept: false,
-            announces: true,
+            was_suspended: false,
+            asks_to_start: true,
             calls_shown: false,
             was_shown: false,
         }
@@ -120,8 +120,8 @@ impl BatchContext {
 
     /// The same for a batch that has come so far.
     pub(in super::super) fn after(mut self, stage: BatchStage) -> Self {
-        self.was_kept = stage != BatchStage::New;
-        self.announces |= self.was_kept;
+        self.was_suspended = stage != BatchStage::New;
+        self.asks_to_start |= self.was_suspended;
         self.calls_shown = matches!(stage, BatchStage::Begun | BatchStage::Shown);
         self.was_shown = stage == BatchStage::Shown;
         self

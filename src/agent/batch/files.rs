@@ -6,7 +6,7 @@ use super::super::images::StoredPart;
 use super::super::unix_seconds;
 use super::BatchContext;
 use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
-use blobs::parted::BinaryContent;
+use blobs::segments::BinaryContent;
 use protocol::ids::FileId;
 use tools::ToolFile;
 

@@ -2,7 +2,7 @@
 
 use super::super::AgentError;
 use super::super::approvals::audit;
-use super::super::turn::{GivenDecision, TurnRequest};
+use super::super::turn::{ClientDecision, TurnRequest};
 use crate::session::{
     ApprovalDecision, ApprovalState, ApprovalVerdict, Decided, Sessions, StoreError,
 };
@@ -17,7 +17,7 @@ pub(super) async fn decide(
     sessions: &Sessions,
     owner: &Owner,
     session: Option<&SessionId>,
-    given: &[GivenDecision],
+    given: &[ClientDecision],
 ) -> Result<(), AgentError> {
     if given.is_empty() {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) async fn decide(
         Some(session) => sessions.store.approvals(owner, session).await?,
         None => Vec::new(),
     };
-    let mut open: Vec<(&ApprovalId, &GivenDecision)> = Vec::new();
+    let mut open: Vec<(&ApprovalId, &ClientDecision)> = Vec::new();
     for decision in given {
         let id = decision.id.as_ref();
         let found = id.and_then(|id| {
@@ -55,7 +55,7 @@ async fn make(
     sessions: &Sessions,
     owner: &Owner,
     id: &ApprovalId,
-    given: &GivenDecision,
+    given: &ClientDecision,
 ) -> Result<Decided, StoreError> {
     let decision = ApprovalDecision {
         verdict: match given.approves {
@@ -77,14 +77,14 @@ pub(super) fn nothing_waits(request: &TurnRequest) -> AgentError {
 }
 
 /// The error of a request that follows a turn which went on. With a decision, that one was made before.
-pub(super) fn no_position(given: &[GivenDecision], error: AgentError) -> AgentError {
+pub(super) fn no_position(given: &[ClientDecision], error: AgentError) -> AgentError {
     match (error, given.first()) {
         (AgentError::NoPosition, Some(made)) => refused(made, true),
         (error, _) => error,
     }
 }
 
-fn refused(decision: &GivenDecision, is_known: bool) -> AgentError {
+fn refused(decision: &ClientDecision, is_known: bool) -> AgentError {
     AgentError::Approval {
         param: decision.param.clone(),
         is_known,

@@ -1,8 +1,8 @@
 //! Joins a request to a stored conversation, and closes what an interrupted turn left open in it.
 
-use super::super::approvals::tells_of_waiting;
+use super::super::approvals::is_waiting_sentence;
 use super::super::call::Call;
-use super::super::parked::{ParkedTurn, ShownPart};
+use super::super::suspended_turn::{ShownPart, SuspendedTurn};
 use super::super::transcript::text_answer;
 use super::super::turn::TurnRequest;
 use super::is_long;
@@ -18,7 +18,7 @@ use protocol::openai::message::{Message, Role};
 #[derive(Debug)]
 pub(super) struct JoinedRequest {
     /// The suspended turn that the request resumes.
-    pub(super) parked: Option<ParkedTurn>,
+    pub(super) suspended: Option<SuspendedTurn>,
     /// Messages of the request that follow the batch of that turn.
     pub(super) follow: Vec<Message>,
     pub(super) change: Change,
@@ -31,19 +31,19 @@ pub(super) struct JoinedRequest {
 pub(super) fn resume_or_join(
     stored: &mut StoredSession,
     request: &TurnRequest,
-    mut parked: Option<ParkedTurn>,
+    mut suspended: Option<SuspendedTurn>,
     (incoming, mode): (Vec<Message>, SessionMode),
     shows_answer: bool,
 ) -> JoinedRequest {
-    let plan = parked
+    let plan = suspended
         .as_mut()
-        .and_then(|parked| going_on(stored, mode, parked, &incoming, shows_answer));
+        .and_then(|suspended| plan_of_resumed(stored, mode, suspended, &incoming, shows_answer));
     let Some(mut plan) = plan else {
-        let results = open_results(stored, request, parked);
+        let results = open_results(stored, request, suspended);
         stored.messages.extend(results);
         let (change, history) = join(stored, mode, incoming);
         return JoinedRequest {
-            parked: None,
+            suspended: None,
             follow: Vec::new(),
             change,
             history,
@@ -52,7 +52,7 @@ pub(super) fn resume_or_join(
     let follow = std::mem::take(&mut plan.new);
     let (change, history) = planned(stored, plan);
     JoinedRequest {
-        parked,
+        suspended,
         follow,
         change,
         history,
@@ -63,10 +63,10 @@ pub(super) fn resume_or_join(
 /// the conversation continues without that turn. A request without new messages resumes it. A request with new messages
 /// resumes it once a person has decided about a call: the decided calls run first, and undecided calls are abandoned.
 /// `shows_answer` says whether the request contains the answer that the turn has given so far.
-fn going_on(
+fn plan_of_resumed(
     stored: &mut StoredSession,
     mode: SessionMode,
-    parked: &mut ParkedTurn,
+    suspended: &mut SuspendedTurn,
     incoming: &[Message],
     shows_answer: bool,
 ) -> Option<MergePlan> {
@@ -76,34 +76,34 @@ fn going_on(
             keep: stored.messages.len(),
             new: Vec::new(),
         },
-        incoming => resumption(stored, mode, parked, incoming),
+        incoming => plan_with(stored, mode, suspended, incoming),
     };
     if plan.keep != stored.messages.len() {
         return None;
     }
     if !plan.new.is_empty() {
-        if !parked.has_decision() || parked.batch.calls.iter().any(Call::is_of_client) {
+        if !suspended.has_decision() || suspended.batch.calls.iter().any(Call::is_of_client) {
             return None;
         }
-        parked.leave_waiting();
+        suspended.leave_waiting();
     }
-    parked.shown = match (plan.new.is_empty(), shows_answer) {
+    suspended.shown = match (plan.new.is_empty(), shows_answer) {
         (false, _) => ShownPart::NewMessage,
         (true, true) => ShownPart::Earlier,
         (true, false) => ShownPart::Nothing,
     };
-    if parked.shown == ShownPart::Nothing {
-        parked.find_results(&stored.messages);
+    if suspended.shown == ShownPart::Nothing {
+        suspended.find_results(&stored.messages);
     }
     Some(plan)
 }
 
 /// How the messages of a request relate to a session with a suspended turn. A client may have the turn's answer so far
 /// as a message without the sentence.
-fn resumption(
+fn plan_with(
     stored: &mut StoredSession,
     mode: SessionMode,
-    parked: &ParkedTurn,
+    suspended: &SuspendedTurn,
     incoming: &[Message],
 ) -> MergePlan {
     let long = is_long_join(stored, incoming);
@@ -115,7 +115,7 @@ fn resumption(
     let Some(last) = stored.messages.last_mut().filter(|_| is_new_answer) else {
         return plan;
     };
-    last.view = Some(parked.said.view());
+    last.view = Some(suspended.said.view());
     let shown = plan_of(stored);
     if let Some(last) = stored.messages.last_mut() {
         last.view = None;
@@ -128,12 +128,12 @@ fn resumption(
 
 /// Removes from a client's messages the sentence that reports waiting calls; also returns how the messages relate to
 /// the history. If the turn was resumed and the client has not seen its answer, the answer replaces the sentence.
-pub(super) fn without_told(
+pub(super) fn without_sentence(
     stored: &StoredSession,
     incoming: Vec<Message>,
     mode: SessionMode,
 ) -> (Vec<Message>, SessionMode) {
-    if !incoming.iter().any(tells_of_waiting) {
+    if !incoming.iter().any(is_waiting_sentence) {
         return (incoming, mode);
     }
     let mut users = 0;
@@ -141,7 +141,7 @@ pub(super) fn without_told(
     let mut incoming = incoming.into_iter().peekable();
     while let Some(message) = incoming.next() {
         users += usize::from(*message.role() == Role::User);
-        if !tells_of_waiting(&message) {
+        if !is_waiting_sentence(&message) {
             messages.push(message);
             continue;
         }
@@ -172,19 +172,19 @@ fn answer_after(stored: &StoredSession, users: usize) -> Option<&str> {
 }
 
 /// Takes the turn that the session keeps.
-pub(in super::super) fn take_parked(stored: &mut StoredSession) -> Option<ParkedTurn> {
+pub(in super::super) fn take_suspended(stored: &mut StoredSession) -> Option<SuspendedTurn> {
     let turn = stored.turn.take()?;
     let long = turn.len() > LONG_BYTES;
-    block_in_place_if(long, || ParkedTurn::read(&turn, &stored.messages))
+    block_in_place_if(long, || SuspendedTurn::read(&turn, &stored.messages))
 }
 
 /// The results of the unanswered calls at the end of a session. A suspended turn has some of these results.
 pub(super) fn open_results(
     stored: &StoredSession,
     request: &TurnRequest,
-    parked: Option<ParkedTurn>,
+    suspended: Option<SuspendedTurn>,
 ) -> Vec<StoredMessage> {
-    let Some(ParkedTurn { mut batch, .. }) = parked else {
+    let Some(SuspendedTurn { mut batch, .. }) = suspended else {
         return interrupted_results(stored, |name| request.tools.is_read_only(name));
     };
     batch.give_up();

@@ -9,11 +9,11 @@ use super::super::approvals::known;
 use super::super::call::Call;
 use super::super::contents::named_in;
 use super::super::inputs::{InputFiles, has_files};
-use super::super::parked::ParkedTurn;
+use super::super::suspended_turn::SuspendedTurn;
 use super::super::turn::TurnRequest;
 use super::decide::{decide, no_position, nothing_waits};
 use super::join::{
-    JoinedRequest, join, open_results, resume_or_join, sources, take_parked, without_told,
+    JoinedRequest, join, open_results, resume_or_join, sources, take_suspended, without_sentence,
 };
 use super::leased::{LeasedSession, named_session};
 use super::{Conversation, RunSession, delete_fork};
@@ -40,7 +40,7 @@ pub(in super::super) struct OpenedTurn {
     /// The messages of the next model call.
     pub(in super::super) history: Vec<Message>,
     /// The suspended turn that this turn resumes. Its batch follows the history.
-    pub(in super::super) parked: Option<ParkedTurn>,
+    pub(in super::super) suspended: Option<SuspendedTurn>,
     /// Messages of the request that follow that batch.
     pub(in super::super) follow: Vec<Message>,
 }
@@ -50,7 +50,7 @@ impl OpenedTurn {
         Self {
             conversation,
             history,
-            parked: None,
+            suspended: None,
             follow: Vec::new(),
         }
     }
@@ -133,8 +133,8 @@ impl Conversation {
             let mut stored = session
                 .and_then(|session| session.found)
                 .unwrap_or_default();
-            if let Some(parked) = take_parked(&mut stored) {
-                let results = open_results(&stored, request, Some(parked));
+            if let Some(suspended) = take_suspended(&mut stored) {
+                let results = open_results(&stored, request, Some(suspended));
                 stored.messages.extend(results);
             }
             let incoming = inputs.accept(incoming).await?;
@@ -178,23 +178,23 @@ impl Conversation {
         let shows_answer = shows_answer(request, &stored, &incoming);
         let incoming = context.inputs.of_session(&id).accept(incoming).await?;
         let mode = request.options.session_mode;
-        let (incoming, mode) = without_told(&stored, incoming, mode);
+        let (incoming, mode) = without_sentence(&stored, incoming, mode);
         let used: Vec<FileId> = incoming.iter().flat_map(named_in).collect();
         // Inline files are stored for the session.
         let deferred = is_new && !has_files && !request.options.keep;
-        let keeps_turn = stored.turn.is_some();
-        let mut parked = take_parked(&mut stored);
-        if let Some(parked) = &mut parked {
+        let has_suspended_turn = stored.turn.is_some();
+        let mut suspended = take_suspended(&mut stored);
+        if let Some(suspended) = &mut suspended {
             let asked = context.sessions.store.approvals(&owner, &id).await?;
-            parked.state.approvals = Arc::new(known(asked));
+            suspended.state.approvals = Arc::new(known(asked));
         } else if incoming.is_empty() {
             return Err(nothing_waits(request));
         }
         let before = stored.messages.len();
         let incoming = (incoming, mode);
-        let joined = resume_or_join(&mut stored, request, parked, incoming, shows_answer);
+        let joined = resume_or_join(&mut stored, request, suspended, incoming, shows_answer);
         let JoinedRequest {
-            parked,
+            suspended,
             follow,
             change: mut unsaved,
             mut history,
@@ -210,7 +210,7 @@ impl Conversation {
             deferred,
         };
         let mut sources = sources(&stored, &unsaved);
-        let written_ahead = parked.as_ref().map(|turn| {
+        let stored_calls = suspended.as_ref().map(|turn| {
             // The batch adds the message again, with the results.
             let _asks_for_the_calls = history.pop();
             let answers = turn.batch.calls.iter().filter_map(Call::answer);
@@ -227,12 +227,12 @@ impl Conversation {
         let conversation = Self {
             is_unused_fork: is_fork,
             id_origin,
-            written_ahead,
-            keeps_turn,
+            stored_calls,
+            has_suspended_turn,
             ..Self::new(context, owner, session, unsaved, sources)
         };
         Ok(OpenedTurn {
-            parked,
+            suspended,
             follow,
             ..OpenedTurn::new(Some(conversation), history)
         })
@@ -271,8 +271,8 @@ impl Conversation {
             attachment: None,
             answered_call: None,
             sources,
-            written_ahead: None,
-            keeps_turn: false,
+            stored_calls: None,
+            has_suspended_turn: false,
             is_unused_fork: false,
         }
     }

@@ -20,7 +20,7 @@ impl Run {
         let has_reader = reason == AbortReason::Requested;
         let phase = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Waiting(_) if !has_reader && !self.request.options.ephemeral => {
-                return self.end_kept(reason);
+                return self.end_suspended_run(reason);
             }
             Phase::Waiting(paused) => Phase::Batch(paused.into_batch()),
             phase => phase,
@@ -47,8 +47,8 @@ impl Run {
                 if !has_reader && batch.outlives_process() && batch.open().may_start() {
                     batch.cancel_started();
                     self.ready.extend(batch.take_events());
-                    if self.keep_batch(&mut batch).await {
-                        return self.end_kept(reason);
+                    if self.suspend_batch(&mut batch).await {
+                        return self.end_suspended_run(reason);
                     }
                 }
                 batch.cancel();
@@ -60,7 +60,7 @@ impl Run {
                 finished.results.messages
             }
             // A suspended turn stays suspended.
-            Phase::Waiting(_) | Phase::Parked(..) | Phase::Failed(_) | Phase::Over => return Ok(()),
+            Phase::Waiting(_) | Phase::Resume(..) | Phase::Failed(_) | Phase::Over => return Ok(()),
         };
         if has_reader {
             return self.finish(StopReason::Cancelled, end).await;

@@ -13,14 +13,14 @@ use super::super::event::{AgentEvent, WaitingCall};
 use super::super::stop::StopReason;
 use super::{Aborted, Phase, Run};
 use crate::session::{ApprovalQuestion, StoreError};
-use tools::gate::{AskAnswer, CallRefusal};
+use tools::gate::{ApprovalAnswer, CallRefusal};
 
 /// Pause between two looks for decisions that other processes have stored.
 /// Tried by `killed::one_replica_asks_another_is_told_and_a_third_goes_on`.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const CHECK_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between two looks for decisions of which this process was not told, where no other uses the store.
 /// Tried by `approvals::a_stream_notices_that_its_question_has_expired`.
-const OWN_LOOK_PAUSE: Duration = Duration::from_secs(3);
+const OWN_CHECK_PAUSE: Duration = Duration::from_secs(3);
 
 /// A batch in which no call runs, while the reader waits for decisions.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Run {
         let waiting = waiting.filter_map(|index| Some((index, batch.waiting(index)?)));
         let waiting: Vec<(usize, WaitingCall)> = waiting.collect();
         let is_kept =
-            waiting.iter().all(|(_, call)| is_known(call)) || self.keep_batch(&mut batch).await;
+            waiting.iter().all(|(_, call)| is_known(call)) || self.suspend_batch(&mut batch).await;
         for (index, call) in waiting {
             let is_known = is_known(&call);
             if !is_known && !is_kept {
@@ -80,14 +80,14 @@ impl Run {
     }
 
     /// Keeps the turn in the middle of this batch, with the questions of its calls.
-    pub(super) async fn keep_batch(&mut self, batch: &mut Batch) -> bool {
+    pub(super) async fn suspend_batch(&mut self, batch: &mut Batch) -> bool {
         self.turn.turn_bytes = batch.turn_bytes();
         self.waiting = batch.all_waiting();
         let run = self.control.run();
         let questions = self.waiting.iter().map(|call| question(run, call));
-        let kept = self.keep_turn(batch.open(), questions.collect()).await;
+        let kept = self.suspend_turn(batch.open(), questions.collect()).await;
         if kept {
-            batch.set_kept();
+            batch.set_suspended();
         }
         kept
     }
@@ -116,7 +116,7 @@ impl Run {
         }
         let is_read = reason.is_none();
         if is_read && self.is_decided().await {
-            self.go_on_shown(batch.into_open());
+            self.resume_shown_batch(batch.into_open());
             return Ok(());
         }
         let longest = self.parts.settings.approval_wait;
@@ -154,7 +154,7 @@ impl Run {
                     let _in_memory = self.read_approvals().await;
                 }
                 if let Phase::Waiting(paused) = mem::replace(&mut self.phase, Phase::Over) {
-                    self.go_on_shown(paused.batch.into_open());
+                    self.resume_shown_batch(paused.batch.into_open());
                 }
                 Ok(())
             }
@@ -169,19 +169,19 @@ impl Run {
         }
         let answers = self.waiting.iter();
         let mut answers = answers.filter_map(|call| self.turn.approvals.answer(&call.wait.id));
-        answers.any(|answer| *answer != AskAnswer::Waiting)
+        answers.any(|answer| *answer != ApprovalAnswer::Waiting)
     }
 
     async fn decided(&mut self, until: Instant, aborted: &mut Aborted) -> WaitEnd {
         let gate = self.parts.tools.gate.clone();
         // Another process may have the decision, and the end of a question or of the round notifies no process: the
         // store is read at intervals.
-        let look = match self.parts.sessions.store.is_shared() {
-            true => LOOK_PAUSE,
-            false => OWN_LOOK_PAUSE,
+        let pause = match self.parts.sessions.store.is_shared() {
+            true => CHECK_PAUSE,
+            false => OWN_CHECK_PAUSE,
         };
         loop {
-            let told = gate.decisions().notified();
+            let notified = gate.decisions().notified();
             if self.is_decided().await {
                 return WaitEnd::Decided;
             }
@@ -192,8 +192,8 @@ impl Run {
                 biased;
                 () = &mut *aborted => return WaitEnd::Aborted,
                 () = sleep_until(until) => return WaitEnd::Passed,
-                () = told => {}
-                () = sleep(look) => {}
+                () = notified => {}
+                () = sleep(pause) => {}
             }
         }
     }
@@ -224,11 +224,11 @@ impl Run {
     }
 
     /// Adds a sentence about the waiting calls to the answer at the end of the turn, and returns the calls.
-    pub(super) fn tell_waiting(&mut self) -> Vec<WaitingCall> {
+    pub(super) fn report_waiting(&mut self) -> Vec<WaitingCall> {
         let waiting = mem::take(&mut self.waiting);
         // The others have items of their own in the answer.
-        let told = waiting.iter().filter(|call| !self.hands_over(call));
-        if let Some(sentence) = sentence(&told.collect::<Vec<_>>()) {
+        let reported = waiting.iter().filter(|call| !self.hands_over(call));
+        if let Some(sentence) = sentence(&reported.collect::<Vec<_>>()) {
             self.add_text(&sentence);
         }
         waiting

@@ -84,7 +84,7 @@ impl Run {
             return;
         }
         let message = open.stored_message();
-        let Err(failure) = conversation.write_ahead(message, TurnChange::End).await else {
+        let Err(failure) = conversation.store_calls(message, TurnChange::End).await else {
             return;
         };
         self.write_failed(failure);
@@ -120,7 +120,7 @@ impl Run {
             self.ready.extend(batch.take_events());
         }
         if batch.open().waits() {
-            if self.keep_batch(&mut batch).await {
+            if self.suspend_batch(&mut batch).await {
                 self.queue_events(batch.take_buffered());
                 return self.wait_or_end(batch).await;
             }

@@ -127,10 +127,10 @@ impl Run {
         let approvals = match reason {
             StopReason::ApprovalRequired => {
                 self.is_suspended = true;
-                if self.request.continuation.is_some() {
-                    self.control.note_parked();
+                if self.request.resumption.is_some() {
+                    self.control.note_suspended();
                 }
-                self.tell_waiting()
+                self.report_waiting()
             }
             _ => Vec::new(),
         };
@@ -146,9 +146,9 @@ impl Run {
             approvals,
             usage: self.usage.clone(),
             usage_by_round: std::mem::take(&mut self.usage_by_round),
-            rounds: (self.turn.machine.rounds()).saturating_sub(self.told_before.rounds),
+            rounds: (self.turn.machine.rounds()).saturating_sub(self.reported_before.rounds),
             model_calls: (self.turn.machine.model_calls())
-                .saturating_sub(self.told_before.model_calls),
+                .saturating_sub(self.reported_before.model_calls),
             session_id: self.session_id().cloned(),
             notices: self.notices.clone(),
             waited: self.waited,
@@ -171,7 +171,7 @@ impl Run {
             false => (None, Some(run)),
         };
         let own = self.answer_text.joined();
-        let before = &self.told_before.text;
+        let before = &self.reported_before.text;
         let behind_wait = (!before.joined.is_empty()).then(|| own.to_owned());
         let view = View {
             text: before.clone().and(&self.answer_text.sent()).joined,

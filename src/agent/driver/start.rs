@@ -11,10 +11,10 @@ use super::super::control::TurnControl;
 use super::super::conversation::{Conversation, OpenContext, OpenedTurn, is_long};
 use super::super::inputs::{InputFiles, Inputs};
 use super::super::machine::Machine;
-use super::super::parked::TurnState;
 use super::super::policy::{TurnPolicies, TurnRules};
 use super::super::prompt::Prompt;
 use super::super::said::Figures;
+use super::super::suspended_turn::TurnState;
 use super::super::transcript::AnswerText;
 use super::super::turn::{ToolSet, TurnRequest};
 use super::super::turn_bytes::TurnBytes;
@@ -44,7 +44,7 @@ impl Run {
         let OpenedTurn {
             mut conversation,
             history,
-            parked,
+            suspended,
             follow,
         } = opened(&parts, &mut request, &control).await?;
         restore_found(&request.tools, &history);
@@ -97,7 +97,7 @@ impl Run {
             unstored,
             follow,
             said: None,
-            told_before: Figures::default(),
+            reported_before: Figures::default(),
             span,
             trace: None,
             spent: started.elapsed(),
@@ -106,8 +106,8 @@ impl Run {
             lease_lost: false,
             is_suspended: false,
         };
-        match parked {
-            Some(parked) => run.take_on(parked).await,
+        match suspended {
+            Some(suspended) => run.resume(suspended).await,
             None => run.said = run.may_be_kept().then(Box::default),
         }
         Ok(run)
@@ -137,8 +137,8 @@ async fn opened(
         inputs: parts.input_files(&owner),
     };
     let mut opened = Conversation::open(context, request, control.run()).await?;
-    let parked = opened.parked.as_mut();
-    if let Some(draft) = parked.and_then(|parked| parked.draft.take()) {
+    let suspended = opened.suspended.as_mut();
+    if let Some(draft) = suspended.and_then(|suspended| suspended.draft.take()) {
         let parts = parts.clone();
         let agent = Agent { parts };
         Box::pin(agent.resume_with(request, *draft)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use memchr::memchr_iter;
 
-use quota::{RetainedBytes, Scarce};
+use quota::{BudgetExceeded, RetainedBytes};
 
 /// Most bytes that wait for the first reader. Then the model stream waits.
 /// Tried by `stalled::the_time_limit_of_a_tool_runs_while_nobody_reads`.
@@ -122,7 +122,7 @@ impl Log {
     ///
     /// # Errors
     /// When the budget of all logs is used up. The caller then makes space or shortens the log.
-    pub(super) fn append(&mut self, page: &mut Page) -> Result<(), Scarce> {
+    pub(super) fn append(&mut self, page: &mut Page) -> Result<(), BudgetExceeded> {
         if page.len() == 0 {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Log {
     ///
     /// # Errors
     /// When the budget is used up.
-    pub(super) fn charge(&mut self) -> Result<(), Scarce> {
+    pub(super) fn charge(&mut self) -> Result<(), BudgetExceeded> {
         self.charge.grow_to(self.bytes)
     }
 

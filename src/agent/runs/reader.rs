@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::RunStatus;
-use super::polled::PolledRun;
+use super::inline::InlineRun;
 use super::state::{Progress, RunState};
 use store::RunAnswer;
 
@@ -17,14 +17,14 @@ use store::RunAnswer;
 pub struct FirstReader {
     state: Arc<RunState>,
     /// The run, while this reader polls it.
-    run: Option<Arc<PolledRun>>,
+    run: Option<Arc<InlineRun>>,
 }
 
 /// What is known once a run has begun to answer.
 #[derive(Debug)]
-pub enum Beginning {
+pub enum StreamHead {
     /// The first model call was answered with success; the upstream's headers.
-    Head(HeaderMap),
+    Headers(HeaderMap),
     /// The run is over; its answer, unless it has none.
     Over(Option<Arc<RunAnswer>>),
 }
@@ -36,7 +36,7 @@ impl FirstReader {
     }
 
     /// This reader polls the run from now on.
-    pub(super) fn poll_run(&mut self, run: Arc<PolledRun>) {
+    pub(super) fn poll_run(&mut self, run: Arc<InlineRun>) {
         self.run = Some(run);
     }
 
@@ -51,12 +51,12 @@ impl FirstReader {
     }
 
     /// Waits for the first model call's success or the end of the run.
-    pub async fn beginning(&self) -> Beginning {
+    pub async fn stream_head(&self) -> StreamHead {
         let probe = |progress: &Progress| match &progress.head {
-            Some(head) => Some(Beginning::Head(head.clone())),
+            Some(head) => Some(StreamHead::Headers(head.clone())),
             None => progress
                 .is_over()
-                .then(|| Beginning::Over(progress.answer())),
+                .then(|| StreamHead::Over(progress.answer())),
         };
         self.wait_for(probe).await
     }

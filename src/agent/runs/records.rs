@@ -10,7 +10,9 @@ use super::state::{Progress, RunState};
 use super::{Follow, FollowError, Runs};
 use crate::control::AbortReason;
 use protocol::ids::{Owner, RunId, SessionId};
-use store::{KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, StoreError, WaitingRun};
+use store::{
+    KeyClaim, OtherReplica, RunAnswer, RunRecord, RunRecordState, StoreError, SuspendedRun,
+};
 
 /// Longest wait for the end of a run whose answer is deleted. Then the record is deleted all the same.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -32,7 +34,7 @@ impl Runs {
         if let Some(record) = &mut found {
             record.state = match record.state {
                 RunRecordState::RunningElsewhere => RunRecordState::RunningElsewhere,
-                _ if record.waits => RunRecordState::Waiting,
+                _ if record.is_suspended => RunRecordState::Suspended,
                 // A run of this process that is not in memory does not run.
                 RunRecordState::Running => RunRecordState::Interrupted,
                 state => state,
@@ -45,30 +47,30 @@ impl Runs {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn waiting(
+    pub async fn suspended(
         &self,
         owner: &Owner,
         id: &RunId,
-    ) -> Result<Option<WaitingRun>, StoreError> {
+    ) -> Result<Option<SuspendedRun>, StoreError> {
         if self.0.table.lock().runs_now(owner, id) {
             return Ok(None);
         }
-        self.0.store.waiting_run(owner, id).await
+        self.0.store.suspended_run(owner, id).await
     }
 
     /// Takes a run that waits, to start it again; none if it waits no longer, or runs.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn take_waiting(
+    pub async fn take_suspended(
         &self,
         owner: &Owner,
         id: &RunId,
-    ) -> Result<Option<WaitingRun>, StoreError> {
+    ) -> Result<Option<SuspendedRun>, StoreError> {
         if self.0.table.lock().runs_now(owner, id) {
             return Ok(None);
         }
-        self.0.store.take_waiting_run(owner, id).await
+        self.0.store.take_suspended_run(owner, id).await
     }
 
     /// The answer of an ended run of this owner; `None` if it was dropped.
@@ -174,8 +176,8 @@ impl Runs {
     /// oldest keys.
     fn claim_in_memory(&self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> KeyClaim {
         let mut charge = self.0.logs.charge(owner);
-        while let Err(scarce) = charge.grow_to(KEY_BYTES) {
-            if !self.drop_oldest(owner, scarce) && !self.0.table.lock().keys.forget_oldest(owner) {
+        while let Err(limit) = charge.grow_to(KEY_BYTES) {
+            if !self.drop_oldest(owner, limit) && !self.0.table.lock().keys.forget_oldest(owner) {
                 break;
             }
         }

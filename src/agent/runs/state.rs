@@ -15,7 +15,7 @@ use super::{RunStart, RunStatus};
 use crate::control::{AbortReason, TurnControl};
 use crate::unix_seconds;
 use protocol::ids::{Owner, RunId, SessionId};
-use quota::{RetainedBytes, Scarce};
+use quota::{BudgetExceeded, RetainedBytes};
 use store::{RunAnswer, RunRecord, RunRecordState};
 
 /// Memory that an answer counts besides its body, in bytes.
@@ -143,7 +143,7 @@ impl RunState {
     ///
     /// # Errors
     /// When the budget of all logs is used up.
-    pub(super) fn append(&self, page: &mut Page) -> Result<(), Scarce> {
+    pub(super) fn append(&self, page: &mut Page) -> Result<(), BudgetExceeded> {
         let appended = self.progress.lock().log.append(page);
         self.notify();
         appended
@@ -254,7 +254,7 @@ impl RunState {
         let state = match &progress.end {
             None => RunRecordState::Running,
             // The store says whether the run was resumed.
-            Some(_) if self.control.is_parked() => return None,
+            Some(_) if self.control.is_suspended() => return None,
             Some(end) => RunRecordState::Ended {
                 bytes: end.answer.as_ref()?.body.length(),
             },
@@ -265,7 +265,7 @@ impl RunState {
             session_id: progress.session_id.clone(),
             created_at: self.created,
             state,
-            waits: false,
+            is_suspended: false,
         })
     }
 
@@ -292,7 +292,7 @@ impl RunState {
     ///
     /// # Errors
     /// When the budget is used up.
-    pub(super) fn charge_answer(&self, mut charge: RetainedBytes) -> Result<(), Scarce> {
+    pub(super) fn charge_answer(&self, mut charge: RetainedBytes) -> Result<(), BudgetExceeded> {
         let mut progress = self.progress.lock();
         let Some(end) = &mut progress.end else {
             return Ok(());
@@ -320,7 +320,7 @@ impl RunState {
     ///
     /// # Errors
     /// When the budget is used up.
-    pub(super) fn charge_log(&self) -> Result<(), Scarce> {
+    pub(super) fn charge_log(&self) -> Result<(), BudgetExceeded> {
         self.progress.lock().log.charge()
     }
 

@@ -9,7 +9,7 @@ use super::keys::MemoryKeys;
 use super::log::LOG_TTL;
 use super::state::RunState;
 use protocol::ids::{Owner, RunId};
-use quota::{RetainedMemory, Scarce};
+use quota::{BudgetExceeded, RetainedMemory};
 
 /// The runs that can be found by their id.
 #[derive(Debug, Default)]
@@ -115,14 +115,14 @@ impl Table {
     pub(super) fn take_oldest(
         &mut self,
         owner: &Owner,
-        scarce: Scarce,
+        limit: BudgetExceeded,
         budget: &RetainedMemory,
     ) -> Option<Arc<RunState>> {
         let of = |owner: &Owner| self.ended.iter().position(|run| run.owner == *owner);
-        let place = match scarce {
-            Scarce::OfOwner => of(owner),
-            Scarce::OfAll => budget.owners().iter().find_map(of),
-            Scarce::TooMany => None,
+        let place = match limit {
+            BudgetExceeded::OfOwner => of(owner),
+            BudgetExceeded::OfAll => budget.owners().iter().find_map(of),
+            BudgetExceeded::TooMany => None,
         };
         let run = self.ended.remove(place?)?;
         self.runs.remove(&run.id);

@@ -47,7 +47,7 @@ pub(super) async fn run(
     let driven = async {
         let turn = match work {
             Work::Turn(turn) => turn,
-            Work::Told(events) => {
+            Work::Replay(events) => {
                 let reports = events.into_iter().map(RunReport::Event);
                 return reports.fold(None, |answer, report| {
                     encode(report, page.buffer()).or(answer)
@@ -215,9 +215,9 @@ fn hand_over(runs: &Runs, state: &RunState, page: &mut Page) {
         return;
     }
     let mut room = state.append(page);
-    while let Err(scarce) = room {
+    while let Err(limit) = room {
         // The lines of ended runs go first.
-        if !runs.drop_oldest(&state.owner, scarce) {
+        if !runs.drop_oldest(&state.owner, limit) {
             state.shorten_log();
             return;
         }

@@ -34,7 +34,7 @@ pub struct TracedTurn<'a> {
     /// The id of the run.
     pub run: &'a str,
     /// The run resumes by itself: its span begins a new trace, with a link to the first one.
-    pub goes_on: bool,
+    pub is_resumed: bool,
 }
 
 /// A call of a server-side tool.
@@ -102,7 +102,7 @@ impl Traces {
                 ("loopwright.run.id", turn.run.into()),
             ],
             parent,
-            is_linked: turn.goes_on,
+            is_linked: turn.is_resumed,
         })
     }
 

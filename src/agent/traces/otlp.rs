@@ -52,7 +52,7 @@ pub(super) struct OpenSpan(SdkSpan);
 
 /// The state that the queue and its sender share.
 #[derive(Debug)]
-struct Delivery {
+struct ExportState {
     /// Spans that wait.
     queued: AtomicUsize,
     /// The last batch was lost.
@@ -66,14 +66,14 @@ struct Delivery {
 #[derive(Debug)]
 struct Queue {
     batches: BatchSpanProcessor,
-    delivery: Arc<Delivery>,
+    export: Arc<ExportState>,
 }
 
 /// Sends batches, and notes how that goes.
 #[derive(Debug)]
 struct Sender {
     otlp: OtlpExporter,
-    delivery: Arc<Delivery>,
+    export: Arc<ExportState>,
 }
 
 impl Exporter {
@@ -82,7 +82,7 @@ impl Exporter {
             let value = value.to_str().ok()?;
             Some((name.as_str().to_owned(), value.to_owned()))
         });
-        let delivery = Arc::new(Delivery {
+        let export = Arc::new(ExportState {
             queued: AtomicUsize::new(0),
             is_out: AtomicBool::new(false),
             cause: Mutex::default(),
@@ -90,7 +90,7 @@ impl Exporter {
         });
         let otlp = OtlpExporter::builder()
             .with_http()
-            .with_http_client(CollectorClient::new(settings, delivery.clone())?)
+            .with_http_client(CollectorClient::new(settings, export.clone())?)
             .with_endpoint(settings.endpoint.as_str())
             .with_protocol(match settings.encoding {
                 SpanEncoding::Protobuf => Protocol::HttpBinary,
@@ -101,7 +101,7 @@ impl Exporter {
             .build();
         let sender = Sender {
             otlp: otlp.map_err(|error| TracesError::Exporter(error.into()))?,
-            delivery: delivery.clone(),
+            export: export.clone(),
         };
         let config = BatchConfigBuilder::default().with_max_queue_size(MAX_QUEUED_SPANS);
         let batches = BatchSpanProcessor::builder(sender).with_batch_config(config.build());
@@ -115,7 +115,7 @@ impl Exporter {
             .with_resource(resource.build())
             .with_span_processor(Queue {
                 batches: batches.build(),
-                delivery,
+                export,
             })
             .build();
         let scope = InstrumentationScope::builder("loopwright");
@@ -192,12 +192,12 @@ impl SpanProcessor for Queue {
     fn on_start(&self, _span: &mut SdkSpan, _context: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        let queued = &self.delivery.queued;
+        let queued = &self.export.queued;
         if queued.fetch_add(1, Ordering::Relaxed) < MAX_QUEUED_SPANS {
             self.batches.on_end(span);
         } else {
             queued.fetch_sub(1, Ordering::Relaxed);
-            (self.delivery.lost.0)(1);
+            (self.export.lost.0)(1);
         }
     }
 
@@ -216,16 +216,16 @@ impl SpanProcessor for Queue {
 
 impl SpanExporter for Sender {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let (count, delivery) = (batch.len(), &self.delivery);
-        delivery.queued.fetch_sub(count, Ordering::Relaxed);
+        let (count, export) = (batch.len(), &self.export);
+        export.queued.fetch_sub(count, Ordering::Relaxed);
         let sent = self.otlp.export(batch).await;
         if sent.is_err() {
-            (delivery.lost.0)(u64::try_from(count).unwrap_or(u64::MAX));
+            (export.lost.0)(u64::try_from(count).unwrap_or(u64::MAX));
         }
-        let was_out = delivery.is_out.swap(sent.is_err(), Ordering::Relaxed);
+        let was_out = export.is_out.swap(sent.is_err(), Ordering::Relaxed);
         match &sent {
             Err(error) if !was_out => {
-                let cause = delivery.cause.lock().take();
+                let cause = export.cause.lock().take();
                 tracing::warn!(%error, cause, "spans cannot be sent to `otlp_endpoint` and are lost until it takes them");
             }
             Ok(()) if was_out => tracing::info!("spans are sent again"),

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::RequestBody;
-use crate::polling::Repolling;
+use crate::polling::WakeFilter;
 
 type ClientConnection = Connection<TokioIo<TcpStream>, RequestBody>;
 
@@ -21,7 +21,7 @@ pub(super) struct DrivenConnection {
     sender: SendRequest<RequestBody>,
     /// `None` once it has ended.
     connection: Option<Pin<Box<ClientConnection>>>,
-    repolling: Repolling,
+    wake_filter: WakeFilter,
 }
 
 impl DrivenConnection {
@@ -30,7 +30,7 @@ impl DrivenConnection {
         Ok(Self {
             sender,
             connection: Some(Box::pin(connection)),
-            repolling: Repolling::default(),
+            wake_filter: WakeFilter::default(),
         })
     }
 
@@ -42,7 +42,7 @@ impl DrivenConnection {
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let connection = &mut self.connection;
-        self.repolling.poll(context, |context| {
+        self.wake_filter.poll(context, |context| {
             if let Some(open) = connection
                 && open.as_mut().poll(context).is_ready()
             {
@@ -59,7 +59,7 @@ impl DrivenConnection {
     ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
         let sender = &mut self.sender;
         let sent = self
-            .repolling
+            .wake_filter
             .before_poll(|| sender.try_send_request(request));
         let mut sent = pin!(sent);
         poll_fn(|context| self.poll_driven(context, |context| sent.as_mut().poll(context))).await
@@ -68,7 +68,7 @@ impl DrivenConnection {
     /// Lets the connection notice that a body has ended, and says whether it is open and has no request.
     pub(super) fn is_usable_after_body(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        self.repolling.before_poll(|| ());
+        self.wake_filter.before_poll(|| ());
         let _driven = self.poll_driven(&mut context, |_| Poll::Ready(()));
         self.is_usable()
     }

@@ -151,7 +151,7 @@ impl HookService {
     ///
     /// # Cancel safety
     /// As [`Self::ask`].
-    pub(super) async fn tell(&self, event: &'static str, body: Vec<u8>) -> Result<(), HookFailure> {
+    pub(super) async fn send(&self, event: &'static str, body: Vec<u8>) -> Result<(), HookFailure> {
         let began = Instant::now();
         let answer = match self.signed(body) {
             Ok(request) => self.exchange_within(self.timeout, request).await,

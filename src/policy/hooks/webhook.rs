@@ -17,7 +17,7 @@ pub struct ApprovalWebhook(HookService);
 
 /// A notification of the webhook. It does not have the arguments of the call.
 #[derive(Debug, Clone, Copy)]
-pub struct ApprovalNews<'a> {
+pub struct ApprovalNotification<'a> {
     /// What has happened, such as `approval.requested`.
     pub event: &'static str,
     /// The question.
@@ -38,7 +38,7 @@ pub struct ApprovalNews<'a> {
 
 /// The body of a request.
 #[derive(Serialize)]
-struct Told<'a> {
+struct NotificationBody<'a> {
     r#type: &'static str,
     approval_id: &'a str,
     run_id: &'a str,
@@ -71,20 +71,20 @@ impl ApprovalWebhook {
     ///
     /// # Cancel safety
     /// Dropping the future ends the request.
-    pub async fn tell(&self, news: ApprovalNews<'_>) -> Result<(), HookFailure> {
-        let session_key = WorkspaceId::of(news.owner, news.session);
-        let told = Told {
-            r#type: news.event,
-            approval_id: news.id.as_str(),
-            run_id: news.run_id,
-            session_id: news.session.as_str(),
+    pub async fn notify(&self, notification: ApprovalNotification<'_>) -> Result<(), HookFailure> {
+        let session_key = WorkspaceId::of(notification.owner, notification.session);
+        let body = NotificationBody {
+            r#type: notification.event,
+            approval_id: notification.id.as_str(),
+            run_id: notification.run_id,
+            session_id: notification.session.as_str(),
             session_key: session_key.as_str(),
-            owner: news.owner.name(),
-            tool: news.tool,
-            reason: news.reason,
-            expires_at: news.expires_at,
+            owner: notification.owner.name(),
+            tool: notification.tool,
+            reason: notification.reason,
+            expires_at: notification.expires_at,
         };
-        let body = serde_json::to_vec(&told).map_err(|_| HookFailure::Unwritten)?;
-        self.0.tell(news.event, body).await
+        let body = serde_json::to_vec(&body).map_err(|_| HookFailure::Unwritten)?;
+        self.0.send(notification.event, body).await
     }
 }

@@ -11,7 +11,7 @@ use store::check;
 use tools::configured::reach_all;
 use tools::mcp::{McpServers, McpSetupError};
 use tools::mcp_offer::McpOffer;
-use upstream::look::{Sight, look};
+use upstream::probe::{UpstreamProbe, probe_all};
 use upstream::router::{Router, RouterError};
 use upstream::settings::PoolSettings;
 use web::{SetupError, Web};
@@ -59,8 +59,8 @@ async fn try_each(config: Config) -> Result<Tried, ConnectError> {
         retry: config.retry,
     };
     let router = Router::from_settings(&pool)?;
-    for sight in look(&router, &HeaderMap::new()).await {
-        tried.upstream(&sight);
+    for probe in probe_all(&router, &HeaderMap::new()).await {
+        tried.upstream(&probe);
     }
     for (what, reached) in reach_all(&config.tools).await {
         tried.add(&what, reached);
@@ -101,16 +101,16 @@ impl Tried {
         self.text.push_str(&format!("# {what}: {state}\n"));
     }
 
-    fn upstream(&mut self, sight: &Sight) {
-        let (name, url) = (sight.upstream.name(), sight.upstream.address());
-        let state = match sight.is_good() {
+    fn upstream(&mut self, probe: &UpstreamProbe) {
+        let (name, url) = (probe.upstream.name(), probe.upstream.address());
+        let state = match probe.is_good() {
             true => "ok, ",
             false => {
                 self.down.push(format!("upstream {name}"));
                 ""
             }
         };
-        let line = format!("# upstream {name} ({url}): {state}{}\n", sight.text);
+        let line = format!("# upstream {name} ({url}): {state}{}\n", probe.text);
         self.text.push_str(&line);
     }
 

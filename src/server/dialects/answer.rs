@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::chat::answer::ChatAnswer;
-use super::chat::decode::ReplyOptions;
+use super::chat::answer::ChatEncoding;
+use super::chat::decode::ChatOptions;
 use super::chat::encode::CallCollector;
 use super::end::{Answer, Failure};
-use super::responses::answer::ResponseAnswer;
+use super::responses::answer::ResponseEncoding;
 use super::responses::decode::ResponseOptions;
 use super::{chat, responses};
 use agent::event::AgentEvent;
@@ -41,7 +41,7 @@ impl Dialect {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AnswerForm {
     /// A chat completion.
-    Chat(ReplyOptions),
+    Chat(ChatOptions),
     Responses(Arc<ResponseOptions>),
     /// The entry of a call outside of a turn.
     Call,
@@ -49,7 +49,7 @@ pub(crate) enum AnswerForm {
 
 impl Default for AnswerForm {
     fn default() -> Self {
-        Self::Chat(ReplyOptions::default())
+        Self::Chat(ChatOptions::default())
     }
 }
 
@@ -103,9 +103,9 @@ impl AnswerForm {
     /// What encodes the events of a run.
     pub(crate) fn encoder(&self, run: &RunId) -> AnswerEncoder {
         match self {
-            Self::Chat(options) => AnswerEncoder::Chat(Box::new(ChatAnswer::new(options, run))),
+            Self::Chat(options) => AnswerEncoder::Chat(Box::new(ChatEncoding::new(options, run))),
             Self::Responses(options) => {
-                AnswerEncoder::Responses(Box::new(ResponseAnswer::new(options, run)))
+                AnswerEncoder::Responses(Box::new(ResponseEncoding::new(options, run)))
             }
             Self::Call => AnswerEncoder::Call(CallCollector::default()),
         }
@@ -115,8 +115,8 @@ impl AnswerForm {
 /// Encodes the events of a run as the lines of its stream and as one answer.
 #[derive(Debug)]
 pub(crate) enum AnswerEncoder {
-    Chat(Box<ChatAnswer>),
-    Responses(Box<ResponseAnswer>),
+    Chat(Box<ChatEncoding>),
+    Responses(Box<ResponseEncoding>),
     Call(CallCollector),
 }
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use blobs::parted::PartedText;
+use blobs::segments::SegmentedText;
 
 /// A whole answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) body: PartedText,
+    pub(crate) body: SegmentedText,
     /// The time spent waiting for models and tools.
     pub(crate) waited: Duration,
     /// It is stored as long as its session.
@@ -18,7 +18,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// An answer that is stored for a limited time.
-    pub(super) fn passing((body, waited): (PartedText, Duration)) -> Self {
+    pub(super) fn passing((body, waited): (SegmentedText, Duration)) -> Self {
         Self {
             body,
             waited,

@@ -2,9 +2,9 @@
 //! finishes them.
 
 mod decoding;
-mod parked;
 mod process;
 #[cfg(feature = "postgres")]
 #[expect(dead_code, reason = "other tests end the server in the middle")]
 #[path = "../../../tests/postgres/server.rs"]
 mod server;
+mod suspended;

@@ -27,7 +27,7 @@ pub(super) fn caller(state: &AppState, owner: Owner, request_id: RequestId) -> C
         request_id,
         owner,
         trace: HeaderMap::new(),
-        goes_on: false,
+        is_resumed: false,
         headers: Arc::default(),
         key,
         record: TurnRecord::default(),

@@ -12,7 +12,7 @@ use super::openapi::headers::{HeaderKind, OF_LOOP, REPLAYED, RETRY, SESSION};
 use super::openapi::operation::Operation;
 use super::routes::ApiEndpoint;
 use super::running::RunningCompletion;
-use super::turn::Delivery;
+use super::turn::ResponseContext;
 use super::{AppState, body, caller, forward, turn};
 use crate::dialects::answer::AnswerForm;
 use crate::dialects::chat::decode::{ChatRequest, DecodedChat, decode, without_rounds};
@@ -64,8 +64,8 @@ async fn complete(
     };
     let turn = admitted.turn;
     reply.images = turn.options.images.unwrap_or_default();
-    let delivery = Delivery::new((began, RunId::fresh()), &head, body)?;
-    turn::answer(&state, turn, AnswerForm::Chat(reply), delivery).await
+    let context = ResponseContext::new((began, RunId::fresh()), &head, body)?;
+    turn::answer(&state, turn, AnswerForm::Chat(reply), context).await
 }
 
 /// The route of new completions.

@@ -90,7 +90,7 @@ async fn show(
             Ok(reads::counted(response, memory))
         }
         RunRecordState::Interrupted => Err(codes::RUN_INTERRUPTED.into()),
-        RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
+        RunRecordState::RunningElsewhere | RunRecordState::Suspended => {
             waiting_or_running(&state, &owner, &found.into()).await
         }
         // It started in between.
@@ -175,7 +175,7 @@ async fn events(
     match look_up(&state, &owner, &id).await?.state {
         RunRecordState::RunningElsewhere => return Err(codes::REPLICA_UNREACHABLE.into()),
         RunRecordState::Interrupted => return Err(codes::RUN_INTERRUPTED.into()),
-        RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Waiting => {}
+        RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Suspended => {}
     }
     match state.runs.follow(&owner, &id, after) {
         Ok(follow) => Ok(followed(&state, follow.numbered())),
@@ -229,7 +229,7 @@ async fn cancel(
             RunRecordState::RunningElsewhere => Err(codes::REPLICA_UNREACHABLE.into()),
             RunRecordState::Running
             | RunRecordState::Ended { .. }
-            | RunRecordState::Waiting
+            | RunRecordState::Suspended
             | RunRecordState::Interrupted => Err(codes::NOT_RUNNING.into()),
         },
     }
@@ -252,7 +252,7 @@ async fn cancel_session(
     let store = &state.sessions.store;
     let run = match state.runs.of_session(&owner, &id) {
         Some(run) => Some(run),
-        None => store.waiting_run_of(&owner, &id).await?,
+        None => store.suspended_run_of(&owner, &id).await?,
     };
     if let Some(run) = run
         && resume::cancel(&state, &owner, &run, mode).await?

@@ -24,7 +24,7 @@ pub(super) struct AnswerContext {
     /// The request carries an `idempotency-key`, so that it may be sent again whichever calls have run.
     pub(super) has_key: bool,
     /// The run was suspended and has resumed.
-    pub(super) goes_on: bool,
+    pub(super) is_resumed: bool,
 }
 
 /// Turns the reports of a run into lines and the answer.
@@ -54,7 +54,7 @@ pub(super) fn encode(form: &AnswerForm, run: &RunId, context: AnswerContext) -> 
             let waited = Some(error.waited);
             let do_not_retry = error.side_effects && !context.has_key;
             let error = match error.error {
-                AgentError::NothingWaits if context.goes_on => ApiError::run_left(),
+                AgentError::NothingWaits if context.is_resumed => ApiError::run_left(),
                 AgentError::NothingWaits => ApiError::nothing_waits(encoder.input_field()),
                 error => ApiError::of_turn(error, |position| encoder.file_path(position)),
             };

@@ -31,13 +31,13 @@ const ELSEWHERE_POLL: Duration = Duration::from_millis(250);
 
 /// What a request under a key leads to.
 #[derive(Debug)]
-pub(super) enum Attached {
+pub(super) enum IdempotencyOutcome {
     /// A run that has to be started. It uses the session of an earlier run that was interrupted.
     Start(Option<protocol::ids::SessionId>),
     /// The answer of the run that the key leads to.
     Answer(Response),
     /// The run that the key leads to waited in this session. It has to be started again.
-    Waiting {
+    Suspended {
         run: RunId,
         session: protocol::ids::SessionId,
     },
@@ -91,11 +91,11 @@ pub(super) async fn attach(
     state: &AppState,
     request: KeyedRequest<'_>,
     run: &RunId,
-) -> Result<Attached, ApiError> {
+) -> Result<IdempotencyOutcome, ApiError> {
     let KeyedRequest { owner, key, .. } = request;
     for _ in 0..MAX_CLAIMS {
         let held = match state.runs.claim(owner, key, run).await? {
-            KeyClaim::New => return Ok(Attached::Start(None)),
+            KeyClaim::New => return Ok(IdempotencyOutcome::Start(None)),
             KeyClaim::Reused => return Err(codes::IDEMPOTENCY_KEY_REUSED.into()),
             KeyClaim::Held { run } => run,
         };
@@ -104,7 +104,7 @@ pub(super) async fn attach(
             Some(record) => match record.state {
                 RunRecordState::Running => match running(state, request, &held).await {
                     Some(response) => {
-                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                        return Ok(IdempotencyOutcome::Answer(of_run(response, &held, request)));
                     }
                     // It has just ended.
                     None => continue,
@@ -112,13 +112,13 @@ pub(super) async fn attach(
                 RunRecordState::RunningElsewhere => {
                     if request.background && !request.form.is_streamed() {
                         let response = accepted(request.form, &record.into());
-                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                        return Ok(IdempotencyOutcome::Answer(of_run(response, &held, request)));
                     }
                     if request.form.is_streamed()
                         && let Some(response) =
                             cluster::follow(state, owner, &held, LinesFrom::Start).await
                     {
-                        return Ok(Attached::Answer(of_run(response, &held, request)));
+                        return Ok(IdempotencyOutcome::Answer(of_run(response, &held, request)));
                     }
                     end_elsewhere(state, owner, &held).await?;
                     continue;
@@ -129,16 +129,16 @@ pub(super) async fn attach(
                     };
                     let response = replay(state, request, &held, &read.answer).await;
                     let response = reads::counted(response, read.memory);
-                    return Ok(Attached::Answer(of_run(response, &held, request)));
+                    return Ok(IdempotencyOutcome::Answer(of_run(response, &held, request)));
                 }
                 RunRecordState::Interrupted if !request.restarts => {
                     return Err(codes::CALL_INTERRUPTED.into());
                 }
                 RunRecordState::Interrupted => Some(record.session_id),
-                RunRecordState::Waiting => {
-                    if let Some(waiting) = state.runs.take_waiting(owner, &held).await? {
-                        let session = waiting.session;
-                        return Ok(Attached::Waiting { run: held, session });
+                RunRecordState::Suspended => {
+                    if let Some(suspended) = state.runs.take_suspended(owner, &held).await? {
+                        let session = suspended.session;
+                        return Ok(IdempotencyOutcome::Suspended { run: held, session });
                     }
                     // Another process resumes it.
                     tokio::time::sleep(ELSEWHERE_POLL).await;
@@ -147,7 +147,7 @@ pub(super) async fn attach(
             },
         };
         if state.runs.reclaim(owner, key, &held, run).await? {
-            return Ok(Attached::Start(session.flatten()));
+            return Ok(IdempotencyOutcome::Start(session.flatten()));
         }
         if session.is_none() {
             // Another process may have claimed the key and not recorded its run yet.

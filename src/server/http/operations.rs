@@ -23,7 +23,7 @@ use super::routes::{ApiEndpoint, Group};
 use agent::metrics::{self, RouteLabel};
 use protocol::ids::Owner;
 use tools::source::{Health, Source};
-use upstream::look::{Sight, UpstreamState, look};
+use upstream::probe::{UpstreamProbe, UpstreamState, probe_all};
 
 /// Longest wait for the session store and the storage of files. After it the server is not ready.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -164,7 +164,7 @@ impl Readiness {
         }
         let headers = HeaderMap::new();
         let (seen, store, files) = tokio::join!(
-            look(&state.router, &headers),
+            probe_all(&state.router, &headers),
             timeout(PROBE_TIMEOUT, state.sessions.store.ping()),
             timeout(PROBE_TIMEOUT, state.sessions.files.ping())
         );
@@ -185,18 +185,18 @@ impl Readiness {
 
 /// Whether an upstream lists its models, or at least the first one is reachable; a 401 is expected when only clients
 /// have its key.
-fn is_reachable(seen: &[Sight]) -> bool {
-    let any_lists = seen.iter().any(|sight| sight.state == UpstreamState::Ok);
+fn is_reachable(seen: &[UpstreamProbe]) -> bool {
+    let any_lists = seen.iter().any(|probe| probe.state == UpstreamState::Ok);
     any_lists || seen.first().is_some_and(|first| first.state.is_reachable())
 }
 
 /// The part of an upstream's state that holders of a key see; its URL is for operators.
-fn details(sight: &Sight) -> (String, Value) {
-    let mut details = json!({"state": sight.state, URL: sight.upstream.address()});
-    if let Some(kind) = sight.upstream.kind() {
+fn details(probe: &UpstreamProbe) -> (String, Value) {
+    let mut details = json!({"state": probe.state, URL: probe.upstream.address()});
+    if let Some(kind) = probe.upstream.kind() {
         details["kind"] = json!(kind);
     }
-    (sight.upstream.name().to_owned(), details)
+    (probe.upstream.name().to_owned(), details)
 }
 
 /// `GET /metrics`: the metrics in the Prometheus text format, for operators.

@@ -25,7 +25,7 @@ use super::error::{ApiError, codes};
 use super::openapi::headers::{HeaderKind, OF_LOOP};
 use super::openapi::operation::Operation;
 use super::routes::{ApiEndpoint, Group};
-use super::turn::Delivery;
+use super::turn::ResponseContext;
 use super::{AppState, body, caller, turn};
 use crate::dialects::answer::AnswerForm;
 use crate::dialects::answer::Dialect;
@@ -105,9 +105,9 @@ async fn create(
     }
     let caller = caller::caller(state, owner, request_id);
     let (turn, options) = admitted(state, decoded, caller).await?;
-    let delivery = Delivery::new((began, run), &head, body)?;
+    let context = ResponseContext::new((began, run), &head, body)?;
     let form = AnswerForm::Responses(Arc::new(options));
-    turn::answer(state, turn, form, delivery).await
+    turn::answer(state, turn, form, context).await
 }
 
 fn describe_create(operation: Operation<'_>) -> Operation<'_> {

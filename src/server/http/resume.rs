@@ -10,22 +10,24 @@ use super::AppState;
 use super::caller::caller;
 use super::encoding::{AnswerContext, encode, failed};
 use super::error::{ApiError, codes};
-use super::turn::{RunOrigin, TurnStart, run_start};
+use super::turn::{RunOrigin, StartedRun, run_start};
 use crate::dialects::answer::AnswerForm;
 use agent::admit::{AdmissionError, Admitted};
 use agent::draft::{Decoded, Faults, TurnDraft};
-use agent::runs::{CancelMode, Closed, ConnectionRun, RunRecordState, RunStart, WaitingRun, Work};
+use agent::runs::{
+    CancelMode, Closed, InlineRunSlot, RunRecordState, RunStart, SuspendedRun, Work,
+};
 use agent::session::StoreError;
 use agent::traces::TRACEPARENT;
-use agent::turn::{Continuation, SuspendedTurn, SuspendedTurnError};
+use agent::turn::{RunResumption, StoredResumption, SuspendedTurnError};
 use protocol::ids::{Owner, RequestId, RunId};
 use protocol::openai::request::RequestError;
 
 /// Pause between two looks for runs that can resume: those of which another process has been told, or whose time is up.
 /// Tried by `alone::another_replica_goes_on_with_the_run`.
-const LOOK_PAUSE: Duration = Duration::from_secs(2);
+const CHECK_PAUSE: Duration = Duration::from_secs(2);
 /// Most runs of one look besides those that cannot resume here. The next one finds the others.
-const RUNS_OF_LOOK: usize = 100;
+const RUNS_PER_CHECK: usize = 100;
 
 /// Why a run does not resume now.
 #[derive(Debug, thiserror::Error)]
@@ -56,23 +58,23 @@ impl From<StoreError> for ResumeError {
 /// Resumes the runs for which all is decided, until the future is dropped.
 pub(crate) async fn watch(state: AppState) {
     loop {
-        let told = state.agent.gate().decisions().notified();
-        let most = RUNS_OF_LOOK + state.runs.blocked_count();
+        let notified = state.agent.gate().decisions().notified();
+        let most = RUNS_PER_CHECK + state.runs.blocked_count();
         match state.sessions.store.decided_runs(most).await {
             Ok(decided) => {
                 state.runs.retain_blocked(&decided);
                 for (owner, run) in decided {
-                    look_at(&state, &owner, &run).await;
+                    try_resume(&state, &owner, &run).await;
                 }
             }
             Err(error) => tracing::error!(%error, "runs that can resume cannot be looked for"),
         }
-        let _told_or_not = tokio::time::timeout(LOOK_PAUSE, told).await;
+        let _notified_or_not = tokio::time::timeout(CHECK_PAUSE, notified).await;
     }
 }
 
 /// Resumes a run. One that cannot resume here keeps its decisions, and says why.
-async fn look_at(state: &AppState, owner: &Owner, run: &RunId) {
+async fn try_resume(state: &AppState, owner: &Owner, run: &RunId) {
     if !state.runs.may_resume(run) {
         return;
     }
@@ -92,7 +94,7 @@ async fn look_at(state: &AppState, owner: &Owner, run: &RunId) {
 
 /// Resumes a run that is suspended and does not run elsewhere.
 async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ResumeError> {
-    let Some(waiting) = state.runs.waiting(owner, run).await? else {
+    let Some(suspended) = state.runs.suspended(owner, run).await? else {
         return Ok(());
     };
     // Its key was removed while the run was suspended.
@@ -101,20 +103,20 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
             owner = owner.name(),
             "the API key of a run that waited was removed; it does not go on"
         );
-        let dialect = form_of(state, run, &waiting).dialect();
+        let dialect = form_of(state, run, &suspended).dialect();
         let answer = failed(codes::KEY_REMOVED.error(), dialect, None);
-        state.runs.take_waiting(owner, run).await?;
+        state.runs.take_suspended(owner, run).await?;
         let store = &state.sessions.store;
         return Ok(store.end_run(run, owner, answer).await?);
     }
-    let (mut draft, continuation) = stored(state, run, &waiting)?;
-    let form = read_form(&continuation)?;
-    if !draft.add_servers(state.runs.servers_of(owner, &waiting.session)) {
+    let (mut draft, resumption) = stored(state, run, &suspended)?;
+    let form = read_form(&resumption)?;
+    if !draft.add_servers(state.runs.servers_of(owner, &suspended.session)) {
         return Err(SuspendedTurnError::LacksServers.into());
     }
-    draft.resume_in(waiting.session.clone());
+    draft.resume_in(suspended.session.clone());
     let mut caller = caller(state, owner.clone(), RequestId::fresh());
-    link_first_span(state, &continuation, &mut caller);
+    link_first_span(state, &resumption, &mut caller);
     let decoded = Decoded {
         draft,
         faults: Faults::default(),
@@ -127,20 +129,20 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
     };
     let mut turn = admitted.turn;
     turn.is_resumed = true;
-    turn.continuation = Some(continuation);
-    let start = TurnStart {
+    turn.resumption = Some(resumption);
+    let start = StartedRun {
         began: Instant::now(),
         run: run.clone(),
-        origin: RunOrigin::ByItself,
+        origin: RunOrigin::Resumed,
     };
     let start = run_start(state, &turn, &form, &start, None)?;
-    if state.runs.take_waiting(owner, run).await?.is_none() {
+    if state.runs.take_suspended(owner, run).await?.is_none() {
         // Another process has resumed it.
         return Ok(());
     }
     let prepared = state.runs.prepare(owner, start);
     let prepared = prepared.map_err(|Closed| codes::SHUTTING_DOWN.error())?;
-    let reader = prepared.launch(turn.into(), &ConnectionRun::default());
+    let reader = prepared.launch(turn.into(), &InlineRunSlot::default());
     let _stored_or_failed = reader.record_stored().await;
     Ok(())
 }
@@ -149,14 +151,11 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
 fn stored(
     state: &AppState,
     run: &RunId,
-    waiting: &WaitingRun,
-) -> Result<(TurnDraft, Continuation), ResumeError> {
-    match SuspendedTurn::read(&waiting.turn)? {
-        SuspendedTurn::Draft {
-            draft,
-            continuation,
-        } => Ok((*draft, continuation)),
-        SuspendedTurn::Request { request } => {
+    suspended: &SuspendedRun,
+) -> Result<(TurnDraft, RunResumption), ResumeError> {
+    match StoredResumption::read(&suspended.turn)? {
+        StoredResumption::Draft { draft, resumption } => Ok((*draft, resumption)),
+        StoredResumption::Request { request } => {
             let most = state.settings.max_messages;
             let read = earlier::decoded(run, &request, most)?;
             Ok(read.ok_or(SuspendedTurnError::OtherVersion)?)
@@ -165,30 +164,26 @@ fn stored(
 }
 
 /// The form of the answer of a suspended run. What cannot be read has the default.
-fn form_of(state: &AppState, run: &RunId, waiting: &WaitingRun) -> AnswerForm {
-    let stored = stored(state, run, waiting).ok();
-    let form = stored.and_then(|(_, continuation)| read_form(&continuation).ok());
+fn form_of(state: &AppState, run: &RunId, suspended: &SuspendedRun) -> AnswerForm {
+    let stored = stored(state, run, suspended).ok();
+    let form = stored.and_then(|(_, resumption)| read_form(&resumption).ok());
     form.unwrap_or_default()
 }
 
-fn read_form(continuation: &Continuation) -> Result<AnswerForm, SuspendedTurnError> {
-    serde_json::from_str(continuation.reply.get()).map_err(|error| {
+fn read_form(resumption: &RunResumption) -> Result<AnswerForm, SuspendedTurnError> {
+    serde_json::from_str(resumption.reply.get()).map_err(|error| {
         tracing::debug!(%error, "the form of the answer of a suspended run cannot be read");
         SuspendedTurnError::OtherVersion
     })
 }
 
 /// Links the spans of a run that resumes by itself to the span of the request that began it.
-fn link_first_span(
-    state: &AppState,
-    continuation: &Continuation,
-    caller: &mut agent::turn::Caller,
-) {
-    let first = continuation.first_span.as_deref();
+fn link_first_span(state: &AppState, resumption: &RunResumption, caller: &mut agent::turn::Caller) {
+    let first = resumption.first_span.as_deref();
     let first = first.and_then(|span| HeaderValue::from_str(span).ok());
     if let Some(first) = first.filter(|_| state.traces.is_on()) {
         caller.trace.insert(TRACEPARENT, first);
-        caller.goes_on = true;
+        caller.is_resumed = true;
     }
 }
 
@@ -210,7 +205,7 @@ pub(super) async fn cancel(
     let Some(found) = state.runs.look_up(owner, run).await? else {
         return Ok(false);
     };
-    if found.state != RunRecordState::Waiting {
+    if found.state != RunRecordState::Suspended {
         return Ok(state.runs.cancel(owner, run, mode));
     }
     if state.draining.is_cancelled() {
@@ -229,11 +224,11 @@ pub(super) async fn cancel(
 
 /// Ends a suspended run as cancelled; says whether it did.
 async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<bool, ApiError> {
-    let Some(waiting) = state.runs.take_waiting(owner, run).await? else {
+    let Some(suspended) = state.runs.take_suspended(owner, run).await? else {
         return Ok(false);
     };
-    let form = form_of(state, run, &waiting);
-    let events = state.agent.end_suspended(owner, &waiting.session, run);
+    let form = form_of(state, run, &suspended);
+    let events = state.agent.end_suspended(owner, &suspended.session, run);
     let events = events.await;
     let events = events.map_err(|error| ApiError::of_turn(error, |_| String::new()))?;
     let Some(events) = events else {
@@ -243,7 +238,7 @@ async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<b
         metrics: state.metrics.clone(),
         began: Instant::now(),
         has_key: true,
-        goes_on: true,
+        is_resumed: true,
     };
     let start = RunStart {
         id: run.clone(),
@@ -253,14 +248,14 @@ async fn end_suspended(state: &AppState, owner: &Owner, run: &RunId) -> Result<b
         recorded: true,
         key: None,
         ephemeral: false,
-        session_id: Some(waiting.session),
+        session_id: Some(suspended.session),
         unfinished: None,
         held: Box::new(()),
     };
     let prepared = state.runs.prepare(owner, start);
     let prepared = prepared.map_err(|Closed| codes::SHUTTING_DOWN.error())?;
-    let reader = prepared.launch(Work::Told(events), &ConnectionRun::default());
-    let _told = reader.answer().await;
+    let reader = prepared.launch(Work::Replay(events), &InlineRunSlot::default());
+    let _answered = reader.answer().await;
     // What is still to be stored is no longer polled by the reader.
     drop(reader);
     state.runs.settled(owner, run).await;

@@ -34,8 +34,8 @@ use super::AppState;
 use super::edge::refused::LOG_INTERVAL;
 use super::edge::{REQUEST_ID, RequestPermit, RequestRecord};
 use super::settings::Settings;
-use agent::runs::ConnectionRun;
-use net::polling::Repolling;
+use agent::runs::InlineRunSlot;
+use net::polling::WakeFilter;
 use protocol::ids::RequestId;
 
 /// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
@@ -280,7 +280,7 @@ impl Acceptor {
         let router = self.router.clone();
         let guard = self.activities.add();
         // The server half of a connection and the handler of its request wake each other.
-        Repolling::run(async move {
+        WakeFilter::run(async move {
             let _permit = permit;
             let served = served(stream, router, &state, &guard, &aborted);
             let ended = tokio::select! {
@@ -321,7 +321,7 @@ async fn served(
     if let Err(error) = socket::configure(&stream, settings.write_timeout) {
         tracing::debug!(%error, "an option of a socket could not be set");
     }
-    let run = ConnectionRun::default();
+    let run = InlineRunSlot::default();
     let activity = guard.activity();
     let stream = WriteTimeout::new(
         stream,

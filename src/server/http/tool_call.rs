@@ -15,7 +15,7 @@ use super::encoding::{AnswerContext, encode};
 use super::error::{ApiError, codes};
 use super::extract::Path;
 use super::headers::session_header;
-use super::idempotency::{self, Attached, KeyedRequest};
+use super::idempotency::{self, IdempotencyOutcome, KeyedRequest};
 use super::openapi::cases;
 use super::openapi::headers::OF_CALL;
 use super::openapi::operation::Operation;
@@ -25,7 +25,7 @@ use crate::dialects::answer::AnswerForm;
 use crate::dialects::chat::encode::DirectCallAnswer;
 use agent::direct::{CallRequest, CheckedCall};
 use agent::runs::{
-    Closed, ConnectionRun, Encode, FirstReader, IdempotencyKey, PreparedRun, RunStart,
+    Closed, Encode, FirstReader, IdempotencyKey, InlineRunSlot, PreparedRun, RunStart,
 };
 use protocol::ids::{Owner, RequestId, RunId, SessionId};
 use protocol::openai::raw::RawObject;
@@ -156,7 +156,7 @@ async fn call(
         metrics: state.metrics.clone(),
         began,
         has_key: key.is_some(),
-        goes_on: false,
+        is_resumed: false,
     };
     let form = AnswerForm::Call;
     let encode = encode(&form, &id, context);
@@ -175,14 +175,14 @@ async fn call(
             restarts: !call.may_change(),
         };
         match idempotency::attach(&state, keyed, &id).await? {
-            Attached::Start(_) => {}
-            Attached::Answer(response) => return Ok(response),
+            IdempotencyOutcome::Start(_) => {}
+            IdempotencyOutcome::Answer(response) => return Ok(response),
             // Only a turn waits.
-            Attached::Waiting { .. } => return Err(codes::INTERNAL.into()),
+            IdempotencyOutcome::Suspended { .. } => return Err(codes::INTERNAL.into()),
         }
     }
     // The server gives every request the handle of its connection.
-    let connection = head.extensions.get::<ConnectionRun>().cloned();
+    let connection = head.extensions.get::<InlineRunSlot>().cloned();
     let reader: FirstReader = prepared.launch(call.into(), &connection.unwrap_or_default());
     Ok(whole_of(reader, began).await)
 }

@@ -17,15 +17,15 @@ use super::caller::set_forwarded_headers;
 use super::encoding::{AnswerContext, encode};
 use super::error::{ApiError, codes};
 use super::headers::{SESSION_ID, upstream_rate_limits};
-use super::idempotency::{self, Attached, KeyedRequest};
+use super::idempotency::{self, IdempotencyOutcome, KeyedRequest};
 use super::running::accepted;
 use super::served::Served;
 use super::stream::{EventBody, event_stream};
 use crate::dialects::answer::AnswerForm;
 use agent::options::{OnDisconnect, Options};
-use agent::runs::{Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunStart};
+use agent::runs::{Closed, FirstReader, IdempotencyKey, InlineRunSlot, RunStart, StreamHead};
 use agent::traces::TRACEPARENT;
-use agent::turn::{Continuation, TurnRequest};
+use agent::turn::{RunResumption, TurnRequest};
 use protocol::ids::{RunId, SessionId};
 use quota::ReservedMemory;
 
@@ -37,12 +37,12 @@ pub(super) enum RunOrigin {
     /// The run waited, and resumes because its request was sent again. That request gets the answer.
     Repeated,
     /// The run waited, and resumes by itself.
-    ByItself,
+    Resumed,
 }
 
 /// A run, and why it starts.
 #[derive(Debug)]
-pub(super) struct TurnStart {
+pub(super) struct StartedRun {
     /// When the request came.
     pub(super) began: Instant,
     pub(super) run: RunId,
@@ -51,19 +51,19 @@ pub(super) struct TurnStart {
 
 /// How a turn is answered, besides its dialect.
 #[derive(Debug)]
-pub(super) struct Delivery<'a> {
+pub(super) struct ResponseContext<'a> {
     /// The headers of the request.
     headers: &'a HeaderMap,
-    start: TurnStart,
+    start: StartedRun,
     /// The key under which the request may be sent again.
     key: Option<IdempotencyKey>,
     /// The connection that the answer goes to.
-    connection: ConnectionRun,
+    connection: InlineRunSlot,
     /// The memory for the part of the request's body that the turn holds.
     memory: Arc<ReservedMemory>,
 }
 
-impl<'a> Delivery<'a> {
+impl<'a> ResponseContext<'a> {
     /// For a request that starts a run.
     ///
     /// # Errors
@@ -75,10 +75,10 @@ impl<'a> Delivery<'a> {
     ) -> Result<Self, ApiError> {
         let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
         // The server gives every request the handle of its connection.
-        let connection = head.extensions.get::<ConnectionRun>().cloned();
+        let connection = head.extensions.get::<InlineRunSlot>().cloned();
         Ok(Self {
             headers: &head.headers,
-            start: TurnStart {
+            start: StartedRun {
                 began,
                 run,
                 origin: RunOrigin::Request,
@@ -91,21 +91,21 @@ impl<'a> Delivery<'a> {
 }
 
 /// How a run resumes by itself, if it has a record from its start.
-fn continuation(
+fn resumption(
     request: &TurnRequest,
     form: &AnswerForm,
-    delivery: &Delivery<'_>,
-) -> Option<Continuation> {
-    let has_key = delivery.key.is_some();
-    let is_request = delivery.start.origin == RunOrigin::Request;
+    context: &ResponseContext<'_>,
+) -> Option<RunResumption> {
+    let has_key = context.key.is_some();
+    let is_request = context.start.origin == RunOrigin::Request;
     let recorded = has_key || !is_request || finishes(&request.options, has_key);
     if !recorded || request.options.ephemeral {
         return None;
     }
-    let first_span = delivery.headers.get(TRACEPARENT);
+    let first_span = context.headers.get(TRACEPARENT);
     let first_span = first_span.and_then(|span| span.to_str().ok());
-    Some(Continuation {
-        run: delivery.start.run.as_str().into(),
+    Some(RunResumption {
+        run: context.start.run.as_str().into(),
         reply: to_raw_value(form).ok()?,
         first_span: first_span.map(Into::into),
     })
@@ -126,29 +126,23 @@ pub(super) async fn answer(
     state: &AppState,
     mut request: TurnRequest,
     form: AnswerForm,
-    mut delivery: Delivery<'_>,
+    mut context: ResponseContext<'_>,
 ) -> Result<Response, ApiError> {
-    set_forwarded_headers(state, &mut request.caller, delivery.headers);
+    set_forwarded_headers(state, &mut request.caller, context.headers);
     let owner = request.caller.owner.clone();
     let served = Served::by_turn(&request.model, &request.caller.record);
-    if let Some(key) = &mut delivery.key {
+    if let Some(key) = &mut context.key {
         key.in_memory = request.options.ephemeral;
     }
-    let id = delivery.start.run.clone();
+    let id = context.start.run.clone();
     let background = request.options.background;
-    let mut start = run_start(
-        state,
-        &request,
-        &form,
-        &delivery.start,
-        delivery.key.as_ref(),
-    )?;
-    start.held = Box::new((delivery.memory.clone(), start.held));
+    let mut start = run_start(state, &request, &form, &context.start, context.key.as_ref())?;
+    start.held = Box::new((context.memory.clone(), start.held));
     let session_id = start.session_id.clone();
     let prepared = state.runs.prepare(&owner, start);
     let prepared = prepared.map_err(|Closed| codes::SHUTTING_DOWN.error())?;
-    request.continuation = continuation(&request, &form, &delivery);
-    if let Some(key) = &delivery.key {
+    request.resumption = resumption(&request, &form, &context);
+    if let Some(key) = &context.key {
         let keyed = KeyedRequest {
             owner: &owner,
             key,
@@ -157,34 +151,34 @@ pub(super) async fn answer(
             restarts: true,
         };
         match idempotency::attach(state, keyed, &id).await? {
-            Attached::Start(interrupted) => {
+            IdempotencyOutcome::Start(interrupted) => {
                 let session = &mut request.options.session_id;
                 *session = session.take().or(interrupted);
             }
-            Attached::Answer(response) => return Ok(response),
-            Attached::Waiting { run, session } => {
+            IdempotencyOutcome::Answer(response) => return Ok(response),
+            IdempotencyOutcome::Suspended { run, session } => {
                 drop(prepared);
                 resume_in(&mut request, session);
-                let start = TurnStart {
+                let start = StartedRun {
                     run,
                     origin: RunOrigin::Repeated,
-                    ..delivery.start
+                    ..context.start
                 };
-                let delivery = Delivery {
+                let context = ResponseContext {
                     start,
                     key: None,
-                    ..delivery
+                    ..context
                 };
-                return Box::pin(answer(state, request, form, delivery)).await;
+                return Box::pin(answer(state, request, form, context)).await;
             }
         }
     }
     // After an earlier response, a fork may take the place of the session.
     let session = session_id.filter(|_| request.options.previous.is_none());
     let session = session.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
-    let reader = prepared.launch(request.into(), &delivery.connection);
+    let reader = prepared.launch(request.into(), &context.connection);
     let streamed = form.is_streamed();
-    let began = delivery.start.began;
+    let began = context.start.began;
     let mut response = match streamed {
         true => stream_of(state, reader, began).await,
         false if background && reader.record_stored().await => accepted(&form, &reader.status()),
@@ -209,7 +203,7 @@ pub(super) fn run_start(
     state: &AppState,
     request: &TurnRequest,
     form: &AnswerForm,
-    start: &TurnStart,
+    start: &StartedRun,
     key: Option<&IdempotencyKey>,
 ) -> Result<RunStart, ApiError> {
     let options = &request.options;
@@ -220,7 +214,7 @@ pub(super) fn run_start(
         metrics: state.metrics.clone(),
         began: start.began,
         has_key,
-        goes_on: resumes,
+        is_resumed: resumes,
     };
     let permit = state.permit_for_turn(&request.caller.owner)?;
     Ok(RunStart {
@@ -249,11 +243,11 @@ fn resume_in(request: &mut TurnRequest, session: SessionId) {
 /// The head of a stream waits for the first model call, so that its error keeps its status, but not for ever.
 async fn stream_of(state: &AppState, reader: FirstReader, began: Instant) -> Response {
     let wait = state.settings.first_byte_wait;
-    let headers = match timeout(wait, reader.beginning()).await {
-        Ok(Beginning::Head(upstream)) => upstream_rate_limits(&upstream),
+    let headers = match timeout(wait, reader.stream_head()).await {
+        Ok(StreamHead::Headers(upstream)) => upstream_rate_limits(&upstream),
         // Cancelled before the first model call was answered.
-        Ok(Beginning::Over(Some(answer))) if answer.status.is_success() => HeaderMap::new(),
-        Ok(Beginning::Over(answer)) => return whole(answer.as_deref(), Some(began)).await,
+        Ok(StreamHead::Over(Some(answer))) if answer.status.is_success() => HeaderMap::new(),
+        Ok(StreamHead::Over(answer)) => return whole(answer.as_deref(), Some(began)).await,
         Err(_elapsed) => HeaderMap::new(),
     };
     let body = EventBody::new(reader, state.settings.keep_alive, &state.metrics);

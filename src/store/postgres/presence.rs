@@ -131,25 +131,25 @@ impl Postgres {
     }
 
     /// Checks the locks of the other processes, for ever.
-    pub(super) async fn look(&self) {
+    pub(super) async fn watch(&self) {
         loop {
             // What fails is said by the renewal.
-            let suspected = self.bury_unlocked().await.unwrap_or_default();
+            let suspected = self.reap_unlocked_replicas().await.unwrap_or_default();
             sleep(if suspected > 0 { GRACE } else { GRACE / 2 }).await;
         }
     }
 
     /// Buries the processes whose locks are free; returns how many may be dead soon.
-    async fn bury_unlocked(&self) -> Result<i64, StoreError> {
+    async fn reap_unlocked_replicas(&self) -> Result<i64, StoreError> {
         let sql = "SELECT suspected, dead FROM bury_unlocked_6($1, $2)";
         let grace = signed(GRACE.as_millis());
-        let look = || query(sql).bind(&*self.0.replica).bind(grace);
-        let row = self.0.connections.heartbeat().one(look).await?;
+        let select = || query(sql).bind(&*self.0.replica).bind(grace);
+        let row = self.0.connections.heartbeat().one(select).await?;
         let dead: i64 = column(&row, 1)?;
         if dead > 0 {
             // Any lease may be free.
             self.announce_released(String::new());
-            self.bury(dead).await?;
+            self.reap_dead_replicas(dead).await?;
         }
         column(&row, 0)
     }

@@ -84,7 +84,7 @@ impl Postgres {
 
     /// Marks the runs of dead processes as interrupted, frees their leases, and the idempotency keys of runs that they
     /// never recorded. The rows of `ended` processes are deleted already.
-    pub(super) async fn bury(&self, ended: i64) -> Result<(), StoreError> {
+    pub(super) async fn reap_dead_replicas(&self, ended: i64) -> Result<(), StoreError> {
         // After a crash of the database, all processes get the time to renew their rows.
         let sql = "WITH settled AS MATERIALIZED (
                 SELECT now() > pg_postmaster_start_time() + $1 * interval '1 millisecond' AS yes),
@@ -117,7 +117,7 @@ impl Postgres {
     }
 
     /// Renews the row of this process for ever.
-    pub(super) async fn live(&self) {
+    pub(super) async fn heartbeat(&self) {
         let period = self.0.lease / 3;
         let mut failing = false;
         loop {
@@ -127,7 +127,7 @@ impl Postgres {
             };
             let _late_or_lost = timeout(pause, self.0.presence.lost.notified()).await;
             let renewed = match self.renew_replica().await {
-                Ok(()) => self.bury(0).await,
+                Ok(()) => self.reap_dead_replicas(0).await,
                 failed => failed,
             };
             match (&renewed, failing) {
@@ -154,7 +154,7 @@ impl Postgres {
             }
             let delete = || query("DELETE FROM replicas WHERE id = $1").bind(&*self.0.replica);
             self.0.connections.server().rows(delete).await?;
-            self.bury(0).await
+            self.reap_dead_replicas(0).await
         };
         let left = timeout(CLOSE_LIMIT, leave)
             .await

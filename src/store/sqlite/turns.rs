@@ -19,7 +19,7 @@ impl SessionWrite<'_> {
     ) -> Result<i64, StatementError> {
         let keeps = match (&self.change.turn, self.created_at) {
             (TurnChange::Leave, None) => return Ok(0),
-            (TurnChange::Keep { .. }, _) => true,
+            (TurnChange::Suspend { .. }, _) => true,
             (TurnChange::Leave | TurnChange::End, _) => false,
         };
         if !keeps {
@@ -49,7 +49,7 @@ impl SessionWrite<'_> {
     }
 
     /// Keeps the turn of the change, with its questions.
-    pub(super) fn keep_turn(
+    pub(super) fn suspend_turn(
         self,
         connection: &Connection,
         session: i64,

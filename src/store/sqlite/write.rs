@@ -165,7 +165,7 @@ pub(super) fn write(
     for (seq, message) in (keep..).zip(&messages) {
         message.insert(connection, num, seq)?;
     }
-    write.keep_turn(connection, num)?;
+    write.suspend_turn(connection, num)?;
     for call in &change.client_calls {
         let sql = "INSERT INTO client_calls (owner, call_id, session) VALUES ($1, $2, $3)
             ON CONFLICT (owner, call_id) DO UPDATE SET session = excluded.session";

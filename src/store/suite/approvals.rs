@@ -46,7 +46,7 @@ pub(super) fn keeps(
     questions: &[ApprovalQuestion],
 ) -> Change {
     Change {
-        turn: TurnChange::Keep {
+        turn: TurnChange::Suspend {
             turn: "{}".to_owned(),
             questions: questions.to_vec(),
         },
@@ -90,7 +90,7 @@ pub(crate) async fn questions_are_kept_with_their_turn(subject: TestStore) {
     let asked = [question("first"), question("second"), question("third")];
     let lease = subject.lease(&session).await;
     let keep = async |questions: &[ApprovalQuestion]| {
-        let kept = store.keep_turn(lease.fence(), "{}", questions).await;
+        let kept = store.suspend_turn(lease.fence(), "{}", questions).await;
         kept.unwrap();
     };
     keep(&asked[..2]).await;
@@ -180,7 +180,7 @@ pub(crate) async fn a_changed_message_is_stored_with_its_turn(subject: TestStore
     check_counts(store).await;
     subject.decide(&first.id, &approve(Some("{}"))).await;
     let changed = Change {
-        turn: TurnChange::Keep {
+        turn: TurnChange::Suspend {
             turn: "{\"edited\":true}".to_owned(),
             questions: vec![first, question("second")],
         },
@@ -202,7 +202,7 @@ pub(crate) async fn a_turn_that_is_too_large_changes_nothing(subject: TestStore)
         ..SessionLimits::default()
     };
     let keep = |turn: usize, arguments: usize| Change {
-        turn: TurnChange::Keep {
+        turn: TurnChange::Suspend {
             turn: "x".repeat(turn),
             questions: vec![ApprovalQuestion {
                 arguments: "y".repeat(arguments),
@@ -229,7 +229,7 @@ pub(crate) async fn a_turn_that_is_too_large_changes_nothing(subject: TestStore)
             "{refused:?}"
         );
         let (turn, questions) = change.turn.kept().unwrap();
-        let refused = store.keep_turn(lease.fence(), turn, questions).await;
+        let refused = store.suspend_turn(lease.fence(), turn, questions).await;
         assert!(
             matches!(refused, Err(StoreError::SessionTooLarge { .. })),
             "{refused:?}"
@@ -331,7 +331,7 @@ pub(crate) async fn an_older_store_gets_them(url: &StoreUrl, undo: impl AsyncFn(
         .write(&id("s"), append(0, &[user("a"), answer("b")]))
         .await;
     let lease = subject.lease(&id("s")).await;
-    store.keep_turn(lease.fence(), "{}", &[]).await.unwrap();
+    store.suspend_turn(lease.fence(), "{}", &[]).await.unwrap();
     store.release(lease).await;
     let before = subject.loaded(&id("s")).await;
     store.close().await;

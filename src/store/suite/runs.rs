@@ -314,7 +314,7 @@ pub(crate) async fn a_large_answer_dropped_at_any_point_is_whole_or_absent(subje
             }
             RunRecordState::RunningElsewhere
             | RunRecordState::Interrupted
-            | RunRecordState::Waiting => panic!(),
+            | RunRecordState::Suspended => panic!(),
         }
         // With a second answer, one of them is stored whole.
         let answer = RunAnswer {

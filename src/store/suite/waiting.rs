@@ -33,14 +33,14 @@ pub(crate) async fn an_unstored_turn_waits_for_any_of_its_calls(subject: TestSto
         session: session.clone(),
         attached: None,
     };
-    store.park(&owner(), &calls, turn(&session), soon());
+    store.put_waiting(&owner(), &calls, turn(&session), soon());
     assert_eq!(unstored(store, &Owner::key("bob"), "c1").await, None);
     assert_eq!(unstored(store, &owner(), "c3").await, None);
     for call in ["c2", "c1", "c1"] {
         assert_eq!(unstored(store, &owner(), call).await, Some(session.clone()));
     }
     // A later turn that waits for the same call replaces the earlier one.
-    store.park(&owner(), &calls[..1], UnstoredTurn::default(), soon());
+    store.put_waiting(&owner(), &calls[..1], UnstoredTurn::default(), soon());
     assert_eq!(unstored(store, &owner(), "c2").await, None);
     assert_eq!(
         unstored(store, &owner(), "c1").await,
@@ -54,20 +54,20 @@ pub(crate) async fn an_unstored_turn_waits_for_any_of_its_calls(subject: TestSto
     subject.write(&id("s"), stored).await;
     assert_eq!(subject.session_of_call("c1").await, None);
     // Expired.
-    store.park(&owner(), &calls[..1], turn(&session), Instant::now());
+    store.put_waiting(&owner(), &calls[..1], turn(&session), Instant::now());
     assert_eq!(subject.session_of_call("c1").await, Some(id("s")));
 }
 
 pub(crate) async fn unstored_turns_are_bounded_in_time_and_number(subject: TestStore) {
     let store = &subject.store;
-    let park = |call: String, until: Instant| {
-        store.park(&owner(), &[call], UnstoredTurn::default(), until);
+    let put_waiting = |call: String, until: Instant| {
+        store.put_waiting(&owner(), &[call], UnstoredTurn::default(), until);
     };
-    park("late".to_owned(), Instant::now());
+    put_waiting("late".to_owned(), Instant::now());
     assert_eq!(unstored(store, &owner(), "late").await, None);
     let until = Instant::now() + Duration::from_secs(60);
     for number in 0..=MAX_WAITING_OF_OWNER {
-        park(format!("c{number}"), until);
+        put_waiting(format!("c{number}"), until);
     }
     assert_eq!(unstored(store, &owner(), "c0").await, None);
     assert!(unstored(store, &owner(), "c1").await.is_some());
@@ -79,23 +79,23 @@ pub(crate) async fn an_owner_with_few_unstored_turns_keeps_them(subject: TestSto
     let store = &subject.store;
     let until = Instant::now() + Duration::from_secs(60);
     let [few, many, most] = ["few", "many", "most"].map(Owner::key);
-    let park = |owner: &Owner, number: usize| {
-        store.park(
+    let put_waiting = |owner: &Owner, number: usize| {
+        store.put_waiting(
             owner,
             &[format!("c{number}")],
             UnstoredTurn::default(),
             until,
         );
     };
-    park(&few, 0);
+    put_waiting(&few, 0);
     for number in 0..MAX_WAITING_OF_OWNER - 1 {
-        park(&many, number);
+        put_waiting(&many, number);
     }
     for number in 0..MAX_WAITING - MAX_WAITING_OF_OWNER {
-        park(&most, number);
+        put_waiting(&most, number);
     }
     // One more than there may be.
-    park(&few, 1);
+    put_waiting(&few, 1);
     for call in ["c0", "c1"] {
         assert!(unstored(store, &few, call).await.is_some());
     }
@@ -106,18 +106,18 @@ pub(crate) async fn an_owner_with_few_unstored_turns_keeps_them(subject: TestSto
 pub(crate) async fn attachments_are_dropped_when_detached_or_expired(subject: TestStore) {
     let store = &subject.store;
     let until = Instant::now() + Duration::from_secs(60);
-    let park = |call: &str, until: Instant| {
+    let put_waiting = |call: &str, until: Instant| {
         let attached: Attachment = Arc::new(());
         let weak = Arc::downgrade(&attached);
         let turn = UnstoredTurn {
             session: StoredSession::default(),
             attached: Some(attached),
         };
-        store.park(&owner(), &[call.to_owned()], turn, until);
+        store.put_waiting(&owner(), &[call.to_owned()], turn, until);
         weak
     };
-    let detached = park("c1", until);
-    let kept = park("c2", until);
+    let detached = put_waiting("c1", until);
+    let kept = put_waiting("c2", until);
     match store.waiting_turn(&owner(), "c1").await.unwrap() {
         Some(WaitingTurn::Unstored(turn)) => assert!(turn.attached.is_some()),
         other => panic!("{other:?}"),
@@ -130,7 +130,7 @@ pub(crate) async fn attachments_are_dropped_when_detached_or_expired(subject: Te
     // The turn itself stays.
     assert!(unstored(store, &owner(), "c1").await.is_some());
     assert_eq!(kept.strong_count(), 1);
-    let late = park("c4", Instant::now());
+    let late = put_waiting("c4", Instant::now());
     store.expire_waiting();
     assert_eq!((late.strong_count(), kept.strong_count()), (0, 1));
 }

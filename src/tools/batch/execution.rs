@@ -26,7 +26,7 @@ pub(super) struct Shared {
 }
 
 /// A call is about to start.
-pub(super) struct Announcement {
+pub(super) struct StartRequest {
     pub(super) start: StartPermission,
     pub(super) changed_arguments: Option<String>,
 }
@@ -47,7 +47,7 @@ pub(super) async fn finish(
     mut call: BatchCall,
     shared: Arc<Shared>,
     progress: ProgressSender,
-    announce: Option<oneshot::Sender<Announcement>>,
+    start_request: Option<oneshot::Sender<StartRequest>>,
 ) -> CallEnd {
     let Some(Admission {
         verdict,
@@ -87,8 +87,8 @@ pub(super) async fn finish(
     if shared.context.hook_record.has_ended() {
         return CallEnd::Refused(CallRefusal::turn_ended());
     }
-    if let Some(announce) = announce
-        && !is_permitted(announce, changed_arguments.clone()).await
+    if let Some(start_request) = start_request
+        && !is_permitted(start_request, changed_arguments.clone()).await
     {
         return CallEnd::Refused(CallRefusal::unwritten());
     }
@@ -136,11 +136,11 @@ impl Shared {
 
 /// Announces the start of a call, and waits until it is allowed.
 async fn is_permitted(
-    announce: oneshot::Sender<Announcement>,
+    start_request: oneshot::Sender<StartRequest>,
     changed_arguments: Option<String>,
 ) -> bool {
     let (permission, permitted) = oneshot::channel();
-    let _closed = announce.send(Announcement {
+    let _closed = start_request.send(StartRequest {
         start: StartPermission(permission),
         changed_arguments,
     });

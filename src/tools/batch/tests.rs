@@ -92,7 +92,7 @@ fn calls(tool: FakeTool, waits: &[u64]) -> Vec<BatchCall> {
         hook_context: None,
         trace: None,
         started: Arc::default(),
-        announced: false,
+        asks_to_start: false,
     };
     waits.iter().enumerate().map(call).collect()
 }

@@ -54,11 +54,11 @@ impl GateWait {
 
 /// The questions of a conversation.
 #[derive(Debug, Default)]
-pub struct Approvals(Vec<AskedCall>);
+pub struct Approvals(Vec<ApprovalRecord>);
 
 /// A call about which a person was asked.
 #[derive(Debug)]
-pub struct AskedCall {
+pub struct ApprovalRecord {
     /// The id of the call.
     pub call_id: String,
     /// The tool.
@@ -66,12 +66,12 @@ pub struct AskedCall {
     /// The question.
     pub wait: GateWait,
     /// What became of it.
-    pub answer: AskAnswer,
+    pub answer: ApprovalAnswer,
 }
 
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq)]
-pub enum AskAnswer {
+pub enum ApprovalAnswer {
     /// There is no decision yet.
     Waiting,
     /// The call may run.
@@ -103,7 +103,7 @@ pub enum Grant {
 
 /// What asks about a call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asks<'a> {
+pub(super) struct ApprovalReason<'a> {
     /// The rule that asks; `None` for the word of a level, and a hook.
     pub(super) rule: Option<&'a RuleRef>,
     /// Why.
@@ -132,29 +132,29 @@ impl Lifetime {
 
 impl Approvals {
     /// These questions, the oldest first.
-    pub fn new(asked: Vec<AskedCall>) -> Self {
-        Self(asked)
+    pub fn new(record: Vec<ApprovalRecord>) -> Self {
+        Self(record)
     }
 
     /// What became of the question with this id.
-    pub fn answer(&self, id: &ApprovalId) -> Option<&AskAnswer> {
-        let asked = self.0.iter().find(|asked| asked.wait.id == *id);
-        asked.map(|asked| &asked.answer)
+    pub fn answer(&self, id: &ApprovalId) -> Option<&ApprovalAnswer> {
+        let record = self.0.iter().find(|record| record.wait.id == *id);
+        record.map(|record| &record.answer)
     }
 
     /// Whether a question about this call is closed: decided, expired or abandoned.
     pub fn is_decided(&self, call_id: &str) -> bool {
-        let mut of_call = self.0.iter().filter(|asked| asked.call_id == call_id);
-        of_call.any(|asked| asked.answer != AskAnswer::Waiting)
+        let mut of_call = self.0.iter().filter(|record| record.call_id == call_id);
+        of_call.any(|record| record.answer != ApprovalAnswer::Waiting)
     }
 
     /// Whether a person has changed the arguments of a call.
     pub fn has_edited(&self, call_id: &str) -> bool {
-        let mut of_call = self.0.iter().filter(|asked| asked.call_id == call_id);
-        of_call.any(|asked| {
+        let mut of_call = self.0.iter().filter(|record| record.call_id == call_id);
+        of_call.any(|record| {
             matches!(
-                asked.answer,
-                AskAnswer::Approved {
+                record.answer,
+                ApprovalAnswer::Approved {
                     edited: Some(_),
                     ..
                 }
@@ -165,9 +165,9 @@ impl Approvals {
     /// Marks all undecided questions as abandoned.
     #[must_use]
     pub fn left(mut self) -> Self {
-        for asked in &mut self.0 {
-            if asked.answer == AskAnswer::Waiting {
-                asked.answer = AskAnswer::Left;
+        for record in &mut self.0 {
+            if record.answer == ApprovalAnswer::Waiting {
+                record.answer = ApprovalAnswer::Left;
             }
         }
         self
@@ -178,9 +178,9 @@ impl Approvals {
         let mut of_call = self
             .0
             .iter()
-            .filter(|asked| asked.call_id == request.call_id && asked.tool == request.name);
+            .filter(|record| record.call_id == request.call_id && record.tool == request.name);
         let digest = || digest(request.arguments);
-        of_call.any(|asked| asked.wait.digest == digest())
+        of_call.any(|record| record.wait.digest == digest())
     }
 
     /// The verdict about a call for which the rules require a person's decision.
@@ -188,35 +188,35 @@ impl Approvals {
         &self,
         request: &GateRequest<'_>,
         permissions: &TurnPermissions,
-        asks: Asks<'_>,
+        cause: ApprovalReason<'_>,
         lifetime: Lifetime,
     ) -> Verdict {
         let digest = digest(request.arguments);
         let source = request.tool.policy().source;
-        let same_call = |asked: &&AskedCall| {
-            asked.call_id == request.call_id
-                && asked.tool == request.name
-                && asked.wait.digest == digest
+        let same_call = |record: &&ApprovalRecord| {
+            record.call_id == request.call_id
+                && record.tool == request.name
+                && record.wait.digest == digest
         };
-        if let Some(asked) = self.0.iter().find(same_call) {
-            return asked.verdict(source);
+        if let Some(record) = self.0.iter().find(same_call) {
+            return record.verdict(source);
         }
-        let scope = permissions.scope(request, asks.by_hook, &digest);
-        let of_tool = self.0.iter().filter(|asked| asked.tool == request.name);
-        let of_tool: Vec<&AskedCall> = of_tool.collect();
-        if of_tool.iter().any(|asked| asked.grants(&scope)) {
+        let scope = permissions.scope(request, cause.by_hook, &digest);
+        let of_tool = self.0.iter().filter(|record| record.tool == request.name);
+        let of_tool: Vec<&ApprovalRecord> = of_tool.collect();
+        if of_tool.iter().any(|record| record.grants(&scope)) {
             return Verdict::Run;
         }
-        let is_denial = |asked: &&&AskedCall| {
-            matches!(asked.answer, AskAnswer::Denied { .. }) && asked.wait.digest == digest
+        let is_denial = |record: &&&ApprovalRecord| {
+            matches!(record.answer, ApprovalAnswer::Denied { .. }) && record.wait.digest == digest
         };
         if of_tool.iter().filter(is_denial).count() >= DENIALS {
             return Verdict::Refuse(CallRefusal::denied_before());
         }
         Verdict::Wait(Box::new(GateWait {
             id: ApprovalId::fresh(),
-            reason: asks.reason.map(str::to_owned),
-            rule: asks.rule.cloned(),
+            reason: cause.reason.map(str::to_owned),
+            rule: cause.rule.cloned(),
             source,
             digest,
             scope,
@@ -225,28 +225,28 @@ impl Approvals {
     }
 }
 
-impl AskedCall {
+impl ApprovalRecord {
     fn verdict(&self, source: ToolSource) -> Verdict {
         match &self.answer {
-            AskAnswer::Waiting => Verdict::Wait(Box::new(GateWait {
+            ApprovalAnswer::Waiting => Verdict::Wait(Box::new(GateWait {
                 source,
                 ..self.wait.clone()
             })),
-            AskAnswer::Approved { edited: None, .. } => Verdict::Run,
-            AskAnswer::Approved {
+            ApprovalAnswer::Approved { edited: None, .. } => Verdict::Run,
+            ApprovalAnswer::Approved {
                 edited: Some(arguments),
                 ..
             } => Verdict::RunWith(arguments.clone()),
-            AskAnswer::Denied { message } => {
+            ApprovalAnswer::Denied { message } => {
                 Verdict::Refuse(CallRefusal::denied_by_person(message.as_deref()))
             }
-            AskAnswer::Expired => Verdict::Refuse(CallRefusal::expired()),
-            AskAnswer::Left => Verdict::Refuse(CallRefusal::left()),
+            ApprovalAnswer::Expired => Verdict::Refuse(CallRefusal::expired()),
+            ApprovalAnswer::Left => Verdict::Refuse(CallRefusal::left()),
         }
     }
 
     fn grants(&self, scope: &str) -> bool {
-        let AskAnswer::Approved { grant, .. } = &self.answer else {
+        let ApprovalAnswer::Approved { grant, .. } = &self.answer else {
             return false;
         };
         match grant {

@@ -58,14 +58,14 @@ pub enum McpSetupError {
 
 /// The lists of all servers; whichever changes, all names are given out anew.
 #[derive(Debug)]
-struct Board {
+struct ServerRegistry {
     sources: Arc<Sources>,
     lists: Mutex<Vec<(Arc<McpServer>, Listing)>>,
 }
 
 /// A server's place on the board.
-struct BoardEntry {
-    board: Arc<Board>,
+struct Registration {
+    registry: Arc<ServerRegistry>,
     index: usize,
 }
 
@@ -104,16 +104,16 @@ impl McpServers {
         let lists = servers
             .iter()
             .map(|server| (server.clone(), Listing::default()));
-        let board = Arc::new(Board {
+        let registry = Arc::new(ServerRegistry {
             sources,
             lists: Mutex::new(lists.collect()),
         });
-        board.publish();
+        registry.publish();
         for (index, server) in servers.iter().enumerate() {
             let (server, entry) = (
                 server.clone(),
-                BoardEntry {
-                    board: board.clone(),
+                Registration {
+                    registry: registry.clone(),
                     index,
                 },
             );
@@ -204,7 +204,7 @@ fn http_client(
     }
 }
 
-impl Board {
+impl ServerRegistry {
     /// Publishes the offers of all servers as the sources of later requests.
     fn publish(&self) {
         let lists = self.lists.lock();
@@ -238,13 +238,13 @@ impl Board {
     }
 }
 
-impl Publish for BoardEntry {
+impl Publish for Registration {
     fn publish(&self, listing: Option<Listing>) {
         if let Some(listing) = listing
-            && let Some((_, listed)) = self.board.lists.lock().get_mut(self.index)
+            && let Some((_, listed)) = self.registry.lists.lock().get_mut(self.index)
         {
             *listed = listing;
         }
-        self.board.publish();
+        self.registry.publish();
     }
 }

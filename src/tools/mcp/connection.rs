@@ -17,13 +17,13 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::bounded_transport::ProgressSink;
 use super::client_side::ClientSide;
 use super::failure::RequestFailure;
 use super::listed::{self, ListLimits, Listing, ToolCollector};
 use super::news::ListNews;
 use super::result;
 use super::stdio::Ending;
-use super::watched::ProgressSink;
 use crate::ToolInvocation;
 
 /// Most pages of a list of tools; the others are left out.
@@ -155,7 +155,7 @@ impl Connection {
         limits: ListLimits,
     ) -> Result<Arc<Listing>, RequestFailure> {
         let mut kept = self.kept_list.lock().await;
-        let has_changed = self.news.announced().now_or_never().is_some();
+        let has_changed = self.news.notified().now_or_never().is_some();
         if let Some(listing) = kept.as_ref().filter(|_| !has_changed) {
             return Ok(listing.clone());
         }

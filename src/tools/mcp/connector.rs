@@ -14,17 +14,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::CLIENT_HEADER;
+use super::bounded_transport::BoundedTransport;
 use super::client_side::ClientSide;
 use super::connection::Connection;
 use super::failure::RequestFailure;
 use super::http::HttpAccess;
 use super::news::ListNews;
-use super::pace::Pace;
 use super::process::{GuardedProcess, ProcessUser};
+use super::read_rate::ReadRate;
 use super::secrets::Secrets;
 use super::sse::SseTransport;
 use super::stdio::{Ending, StdioTransport};
-use super::watched::Watched;
 use crate::settings::mcp::{HttpKind, McpEndpoint, McpServerSettings, McpTransport};
 
 /// What connections to a server are made with.
@@ -54,7 +54,7 @@ struct Handshake {
     ending: Ending,
     lifecycle: Lifecycle,
     secrets: Secrets,
-    pace: Pace,
+    rate: ReadRate,
 }
 
 impl Connector {
@@ -94,20 +94,20 @@ impl Connector {
         lifecycle: Lifecycle,
     ) -> Result<Connection, RequestFailure> {
         let (max_bytes, ending) = (self.settings.max_answer_bytes, Ending::default());
-        let pace = Pace::new(&self.name, max_bytes);
+        let rate = ReadRate::new(&self.name, max_bytes);
         match &self.settings.transport {
             McpTransport::Stdio(command) => {
-                let started = GuardedProcess::start(&pace, command, user, &self.guard, &self.tasks);
+                let started = GuardedProcess::start(&rate, command, user, &self.guard, &self.tasks);
                 let (process, pipes) = started.map_err(|error| {
                     RequestFailure::Unreachable(format!("its process cannot be started: {error}"))
                 })?;
                 let transport =
-                    StdioTransport::new(process, pipes, max_bytes, ending.clone(), pace.clone());
+                    StdioTransport::new(process, pipes, max_bytes, ending.clone(), rate.clone());
                 let handshake = Handshake {
                     ending,
                     lifecycle,
                     secrets: Secrets::default(),
-                    pace,
+                    rate,
                 };
                 Box::pin(self.handshake(transport, handshake)).await
             }
@@ -115,12 +115,12 @@ impl Connector {
                 let access = self.http.as_ref().ok_or_else(|| {
                     RequestFailure::Unreachable("there is no HTTP client".to_owned())
                 })?;
-                let client = access.client(endpoint, pace.clone()).await?;
+                let client = access.client(endpoint, rate.clone()).await?;
                 let handshake = || Handshake {
                     ending: ending.clone(),
                     lifecycle: lifecycle.clone(),
                     secrets: client.secrets(endpoint),
-                    pace: pace.clone(),
+                    rate: rate.clone(),
                 };
                 let refused = match endpoint.kind {
                     HttpKind::Sse => None,
@@ -155,14 +155,14 @@ impl Connector {
             ending,
             lifecycle,
             secrets,
-            pace,
+            rate,
         } = handshake;
         let ended = CancellationToken::new();
         let news = Arc::new(ListNews::default());
-        let watched = Watched::new(
+        let bounded = BoundedTransport::new(
             transport,
             secrets,
-            pace,
+            rate,
             news.clone(),
             ended.clone().drop_guard(),
         );
@@ -171,7 +171,7 @@ impl Connector {
             .with_protocol_version(lifecycle.version);
         let served = serve_client_with_lifecycle_and_ct(
             ClientSide(config),
-            watched,
+            bounded,
             lifecycle.mode,
             CancellationToken::new(),
         );

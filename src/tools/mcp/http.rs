@@ -15,8 +15,8 @@ use url::Url;
 
 use super::failure::{HttpError, RequestFailure};
 use super::oauth::Tokens;
-use super::pace::Pace;
 use super::post::{Envelope, get, post};
+use super::read_rate::ReadRate;
 use super::secrets::Secrets;
 use crate::settings::mcp::McpEndpoint;
 use protocol::ids::Owner;
@@ -56,7 +56,7 @@ pub(super) struct McpHttpClient {
     client: Client,
     /// Where access tokens come from, if the server wants some.
     tokens: Option<Arc<Tokens>>,
-    pace: Pace,
+    rate: ReadRate,
 }
 
 impl HttpAccess {
@@ -67,14 +67,14 @@ impl HttpAccess {
     pub(super) async fn client(
         &self,
         endpoint: &McpEndpoint,
-        pace: Pace,
+        rate: ReadRate,
     ) -> Result<McpHttpClient, RequestFailure> {
         let failed = |text: &str| RequestFailure::Unreachable(text.to_owned());
         match self {
             Self::Configured { client, tokens } => Ok(McpHttpClient {
                 client: client.clone(),
                 tokens: tokens.clone(),
-                pace,
+                rate,
             }),
             Self::Guarded { hosts, owner } => {
                 let (hosts, owner, url) = (hosts.clone(), owner.clone(), endpoint.url.clone());
@@ -86,7 +86,7 @@ impl HttpAccess {
                 Ok(McpHttpClient {
                     client,
                     tokens: None,
-                    pace,
+                    rate,
                 })
             }
         }
@@ -95,8 +95,8 @@ impl HttpAccess {
 
 impl McpHttpClient {
     /// The pace of the connection.
-    pub(super) fn pace(&self) -> &Pace {
-        &self.pace
+    pub(super) fn rate(&self) -> &ReadRate {
+        &self.rate
     }
 
     /// What a server must not repeat.
@@ -199,7 +199,7 @@ impl StreamableHttpClient for McpHttpClient {
                 session_id,
                 token,
                 headers,
-                pace: &self.pace,
+                rate: &self.rate,
             };
             post(&self.client, message, envelope, limits)
         });
@@ -264,7 +264,7 @@ impl StreamableHttpClient for McpHttpClient {
                 session_id,
                 token,
                 headers,
-                pace: &self.pace,
+                rate: &self.rate,
             };
             get(&self.client, last_event_id, envelope, max_sse_event_size)
         });

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use super::pace::{MESSAGE_BYTES, Pace};
+use super::read_rate::{MESSAGE_BYTES, ReadRate};
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 64 * 1024;
@@ -20,7 +20,7 @@ pub(super) struct LineReader<R> {
     input: BufReader<R>,
     line: Vec<u8>,
     max_bytes: usize,
-    pace: Pace,
+    rate: ReadRate,
     /// Searches a line that is too long for its id. The rest of that line is not stored.
     scan: Option<IdScan>,
     taken: bool,
@@ -36,12 +36,12 @@ pub(super) enum Line<'a> {
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    pub(super) fn new(input: R, max_bytes: usize, pace: Pace) -> Self {
+    pub(super) fn new(input: R, max_bytes: usize, rate: ReadRate) -> Self {
         Self {
             input: BufReader::with_capacity(READ_BYTES, input),
             line: Vec::new(),
             max_bytes,
-            pace,
+            rate,
             scan: None,
             taken: false,
         }
@@ -59,7 +59,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             }
         }
         loop {
-            self.pace.ready().await;
+            self.rate.ready().await;
             let read = self.input.fill_buf().await?;
             if read.is_empty() {
                 return Ok(None);
@@ -80,7 +80,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             let consumed = end.map_or(read.len(), |end| end + 1);
             self.input.consume(consumed);
             let message = end.map_or(0, |_| MESSAGE_BYTES);
-            self.pace.take(consumed + message);
+            self.rate.take(consumed + message);
             let blank = self.scan.is_none() && self.line.trim_ascii().is_empty();
             if end.is_some() && !blank {
                 return Ok(Some(()));
@@ -198,8 +198,8 @@ mod tests {
     use super::*;
 
     async fn lines(input: &str, max_bytes: usize) -> Vec<String> {
-        let pace = Pace::new(&"server".into(), 1000);
-        let mut reader = LineReader::new(input.as_bytes(), max_bytes, pace);
+        let rate = ReadRate::new(&"server".into(), 1000);
+        let mut reader = LineReader::new(input.as_bytes(), max_bytes, rate);
         let mut found = Vec::new();
         while reader.next().await.unwrap().is_some() {
             found.push(match reader.take() {

@@ -22,7 +22,7 @@ pub(super) struct ListNews {
 
 impl ListNews {
     /// The list has changed.
-    pub(super) fn announce(&self) {
+    pub(super) fn add(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.unread.notify_one();
     }
@@ -33,7 +33,7 @@ impl ListNews {
     }
 
     /// Resolves when there was a notification since the last call.
-    pub(super) async fn announced(&self) {
+    pub(super) async fn notified(&self) {
         self.unread.notified().await;
     }
 

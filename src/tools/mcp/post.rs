@@ -16,7 +16,7 @@ use url::Url;
 
 use super::failure::{HttpError, RequestFailure};
 use super::message::{self, ServerMessage};
-use super::pace::{MESSAGE_BYTES, Pace};
+use super::read_rate::{MESSAGE_BYTES, ReadRate};
 use super::secrets::Secrets;
 use crate::error_body::{MOST_BYTES, start_of, text_of};
 use protocol::sse::{Resumption, SseDecoder, SseEvent};
@@ -32,7 +32,7 @@ pub(super) struct Envelope<'a> {
     pub(super) session_id: Option<&'a str>,
     pub(super) token: Option<String>,
     pub(super) headers: &'a HashMap<HeaderName, HeaderValue>,
-    pub(super) pace: &'a Pace,
+    pub(super) rate: &'a ReadRate,
 }
 
 impl Envelope<'_> {
@@ -88,7 +88,7 @@ pub(super) async fn post(
         StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(StreamableHttpPostResponse::Accepted),
         StatusCode::NOT_FOUND if envelope.session_id.is_some() => Err(HttpError::SessionExpired),
         _ if status.is_success() => {
-            answered(response, awaited, limits, envelope.pace.clone()).await
+            answered(response, awaited, limits, envelope.rate.clone()).await
         }
         _ => {
             let max_bytes = limits.max_json_response_size;
@@ -118,7 +118,7 @@ pub(super) async fn get(
     let status = response.status();
     let is_stream = media_type(response.headers()) == EVENT_STREAM;
     match status.is_success() {
-        true if is_stream => Ok(events(response, max_bytes, envelope.pace.clone())),
+        true if is_stream => Ok(events(response, max_bytes, envelope.rate.clone())),
         false if status != StatusCode::METHOD_NOT_ALLOWED => {
             Err(failed(refused(response, &envelope.secrets()).await))
         }
@@ -130,13 +130,13 @@ async fn answered(
     response: Response,
     awaited: Option<RequestId>,
     limits: StreamableHttpResponseLimits,
-    pace: Pace,
+    rate: ReadRate,
 ) -> Result<StreamableHttpPostResponse, HttpError> {
     let session = response.headers().get(SESSION_ID);
     let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
     match &*media_type(response.headers()) {
         EVENT_STREAM => {
-            let events = events(response, limits.max_sse_event_size, pace);
+            let events = events(response, limits.max_sse_event_size, rate);
             Ok(StreamableHttpPostResponse::Sse(events, session))
         }
         // Some servers do not name the media type.
@@ -232,27 +232,27 @@ async fn whole(mut response: Response, max_size: usize) -> Result<Vec<u8>, HttpE
 fn events(
     response: Response,
     max_bytes: usize,
-    pace: Pace,
+    rate: ReadRate,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
     let decoder = SseDecoder::new(max_bytes);
-    let state = Some((response, decoder, pace));
+    let state = Some((response, decoder, rate));
     let events = stream::unfold(state, |state| async move {
-        let (mut response, mut decoder, pace) = state?;
+        let (mut response, mut decoder, rate) = state?;
         loop {
-            pace.ready().await;
+            rate.ready().await;
             let event = match decoder.next_event().transpose() {
                 Ok(event) => event,
                 Err(error) => return Some((Err(SseError::Body(Box::new(error))), None)),
             };
             let resumption = decoder.take_resumption();
             if event.is_some() || resumption.is_some() {
-                pace.take(MESSAGE_BYTES);
+                rate.take(MESSAGE_BYTES);
                 let event = sse(event, resumption.unwrap_or_default());
-                return Some((Ok(event), Some((response, decoder, pace))));
+                return Some((Ok(event), Some((response, decoder, rate))));
             }
             match response.chunk().await {
                 Ok(Some(chunk)) => {
-                    pace.take(chunk.len());
+                    rate.take(chunk.len());
                     decoder.push(chunk);
                 }
                 Ok(None) => {

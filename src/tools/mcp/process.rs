@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::guard::{MCP_GUARD, NOT_STARTED};
-use super::pace::{MESSAGE_BYTES, Pace};
+use super::read_rate::{MESSAGE_BYTES, ReadRate};
 use crate::settings::mcp::{McpCommand, OWNER_PLACEHOLDER};
 use protocol::ids::Owner;
 
@@ -80,7 +80,7 @@ impl GuardedProcess {
     /// # Errors
     /// When the guard cannot be started. A program that does not exist is seen when its output ends.
     pub(super) fn start(
-        pace: &Pace,
+        rate: &ReadRate,
         command: &McpCommand,
         user: ProcessUser<'_>,
         guard: &Path,
@@ -113,7 +113,7 @@ impl GuardedProcess {
         let stop = CancellationToken::new();
         tasks.spawn(
             stop.clone()
-                .run_until_cancelled_owned(log(pace.apart(), stderr)),
+                .run_until_cancelled_owned(log(rate.apart(), stderr)),
         );
         let process = Self {
             guard,
@@ -152,18 +152,18 @@ impl GuardedProcess {
 }
 
 /// Logs lines of standard error, at a rate that an operator can read.
-async fn log(pace: Pace, stderr: ChildStderr) {
-    let server = &**pace.server();
+async fn log(rate: ReadRate, stderr: ChildStderr) {
+    let server = &**rate.server();
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     let (mut since, mut logged, mut left_out) = (Instant::now(), 0, 0_u64);
     loop {
-        pace.ready().await;
+        rate.ready().await;
         line.clear();
         let most = MAX_LINE_BYTES as u64;
         match (&mut lines).take(most).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
-            Ok(read) => pace.take(read + MESSAGE_BYTES),
+            Ok(read) => rate.take(read + MESSAGE_BYTES),
         }
         if since.elapsed() >= LINES_INTERVAL {
             if left_out > 0 {

@@ -212,7 +212,7 @@ impl McpServer {
                         ServerState::Starting | ServerState::Ready(_) => None,
                     };
                 }
-                () = connection.news().announced() => {
+                () = connection.news().notified() => {
                     let count = connection.news().count();
                     let listed = timeout(self.connector.handshake_timeout, connection.list(&self.connector.name, CONFIGURED));
                     match listed.await {

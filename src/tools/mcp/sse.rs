@@ -21,8 +21,8 @@ use url::Url;
 use super::failure::RequestFailure;
 use super::http::McpHttpClient;
 use super::message::{self, ServerMessage};
-use super::pace::{MESSAGE_BYTES, Pace};
 use super::post::refused;
+use super::read_rate::{MESSAGE_BYTES, ReadRate};
 use super::secrets::Secrets;
 use super::stdio::Ending;
 use crate::settings::mcp::McpEndpoint;
@@ -101,7 +101,7 @@ struct EventStream {
     /// `None` once it is closed.
     response: Option<Response>,
     decoder: SseDecoder,
-    pace: Pace,
+    rate: ReadRate,
 }
 
 impl SseTransport {
@@ -133,7 +133,7 @@ impl SseTransport {
         let mut stream = EventStream {
             response: Some(response),
             decoder: SseDecoder::new(max_bytes),
-            pace: http.pace().clone(),
+            rate: http.rate().clone(),
         };
         for _ in 0..MAX_EARLY_EVENTS {
             match stream.next().await {
@@ -178,13 +178,13 @@ impl EventStream {
     /// The next event; `None` at the end. Cancel safe.
     async fn next(&mut self) -> Option<Result<SseEvent, SseError>> {
         loop {
-            self.pace.ready().await;
+            self.rate.ready().await;
             if let Some(event) = self.decoder.next_event() {
-                self.pace.take(MESSAGE_BYTES);
+                self.rate.take(MESSAGE_BYTES);
                 return Some(event);
             }
             let chunk = self.response.as_mut()?.chunk().await.ok().flatten()?;
-            self.pace.take(chunk.len());
+            self.rate.take(chunk.len());
             self.decoder.push(chunk);
         }
     }

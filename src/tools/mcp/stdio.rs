@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::line::{Line, LineReader};
 use super::message::{self, ServerMessage};
-use super::pace::Pace;
 use super::process::{GuardedProcess, ServerPipes};
+use super::read_rate::ReadRate;
 
 /// How long a server may take to read a message. After it the connection is closed.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub(super) struct StdioTransport {
     input: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
     process: Option<GuardedProcess>,
     max_bytes: usize,
-    pace: Pace,
+    rate: ReadRate,
     /// A message could not be written whole, so that no further one can follow.
     broken: CancellationToken,
     ending: Ending,
@@ -46,14 +46,14 @@ impl StdioTransport {
         pipes: ServerPipes,
         max_bytes: usize,
         ending: Ending,
-        pace: Pace,
+        rate: ReadRate,
     ) -> Self {
         Self {
-            output: LineReader::new(pipes.stdout, max_bytes, pace.clone()),
+            output: LineReader::new(pipes.stdout, max_bytes, rate.clone()),
             input: Arc::new(tokio::sync::Mutex::new(Some(pipes.stdin))),
             process: Some(process),
             max_bytes,
-            pace,
+            rate,
             broken: CancellationToken::new(),
             ending,
             noise: false,
@@ -78,7 +78,7 @@ impl StdioTransport {
             }
         };
         if message.is_none() && !std::mem::replace(&mut self.noise, true) {
-            let server = &**self.pace.server();
+            let server = &**self.rate.server();
             tracing::warn!(
                 server,
                 "a line of an MCP server's standard output is left out, as further ones will be: {noise}"

@@ -12,14 +12,14 @@ use url::Url;
 
 use super::super::ModelCall;
 use super::super::settings::Quirks;
-use blobs::parted::PartedWriter;
+use blobs::segments::SegmentedWriter;
 use net::RequestBody;
 use protocol::openai::raw::{RawObject, push_entry, quoted};
 
 /// Encodes the body of a chat request for the upstream's model, with the quirks of the upstream. The messages are not
 /// copied. Texts replace images whose files were deleted meanwhile.
 pub(super) async fn chat_body(call: &ModelCall, model: &str, quirks: &Quirks) -> RequestBody {
-    let mut body = PartedWriter::default();
+    let mut body = SegmentedWriter::default();
     body.text("{\"model\":");
     body.text(&quoted(model));
     let streams = quirks.streams && call.streams;
@@ -45,7 +45,7 @@ pub(super) async fn chat_body(call: &ModelCall, model: &str, quirks: &Quirks) ->
         body.shared(tools);
     }
     body.text(",\"messages\":[");
-    body.parted(call.transcript.text().clone().without_lost().await);
+    body.push_segmented(call.transcript.text().clone().without_lost().await);
     body.text("]");
     if let Some(choice) = &call.tool_choice {
         body.text(",\"tool_choice\":");

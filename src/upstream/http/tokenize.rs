@@ -9,7 +9,7 @@ use url::Url;
 use super::super::{BoxError, ModelCall, Upstream};
 use super::HttpUpstream;
 use super::response::read_capped;
-use blobs::parted::PartedWriter;
+use blobs::segments::SegmentedWriter;
 use net::RequestBody;
 use protocol::openai::raw::quoted;
 
@@ -70,7 +70,7 @@ fn url(base: &Url) -> Url {
 
 /// The body of a request. The messages are not copied.
 async fn body(call: &ModelCall, model: &str) -> RequestBody {
-    let mut body = PartedWriter::default();
+    let mut body = SegmentedWriter::default();
     body.text("{\"model\":");
     body.text(&quoted(model));
     if let Some(tools) = &call.tools {
@@ -78,7 +78,7 @@ async fn body(call: &ModelCall, model: &str) -> RequestBody {
         body.shared(tools);
     }
     body.text(",\"messages\":[");
-    body.parted(call.transcript.text().clone().without_lost().await);
+    body.push_segmented(call.transcript.text().clone().without_lost().await);
     body.text("]}");
     RequestBody::wrap(body.finish().into_body())
 }

@@ -11,7 +11,7 @@ const MEMBERS: &[&str] = &[
 /// The folders below `src` that hold several modules, besides that of their own `lib.rs`.
 const FOLDERS: &[(&str, &[&str])] = &[
     ("agent", &["metrics", "runs", "session", "traces"]),
-    ("blobs", &["parted"]),
+    ("blobs", &["segments"]),
     ("net", &["cluster", "polling"]),
     ("policy", &["hooks", "redact", "rules"]),
     ("protocol", &["ids", "media", "openai", "sse"]),

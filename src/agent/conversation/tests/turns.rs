@@ -39,8 +39,8 @@ async fn conversation(sessions: &Sessions, owner: &Owner, id: &SessionId) -> Con
         attachment: None,
         answered_call: None,
         sources: Vec::new(),
-        written_ahead: None,
-        keeps_turn: false,
+        stored_calls: None,
+        has_suspended_turn: false,
         is_unused_fork: false,
     }
 }
@@ -58,7 +58,7 @@ async fn a_turn_and_the_message_that_it_goes_on_from_are_stored_together() {
     let stored = async || sessions.store.load(&owner, &id).await.unwrap().unwrap();
     // A message that is new, one that is stored, and one that has changed.
     for (text, turn) in [("b", "1"), ("b", "2"), ("changed", "3")] {
-        let kept = conversation.keep_turn(says(text), turn.to_owned(), Vec::new());
+        let kept = conversation.suspend_turn(says(text), turn.to_owned(), Vec::new());
         kept.await.unwrap();
         let stored = stored().await;
         assert_eq!(stored.messages, [user.clone(), says(text)]);
@@ -72,7 +72,7 @@ async fn a_turn_and_the_message_that_it_goes_on_from_are_stored_together() {
     };
     sessions.store.limit_sessions(limits).await;
     let large = says(&"x".repeat(1_000));
-    let kept = conversation.keep_turn(large, "4".to_owned(), Vec::new());
+    let kept = conversation.suspend_turn(large, "4".to_owned(), Vec::new());
     assert_eq!(kept.await, Err(WriteFailure::TooLarge));
     assert_eq!(stored().await, before);
     conversation.push_round(vec![says("small"), says("result")]);

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::TracesError;
 use super::super::settings::{Settings, SpanEncoding};
-use super::Delivery;
+use super::ExportState;
 use net::{CappedBody, ClientOptions, HttpClient, RequestBody};
 
 /// Largest answer of a collector, in bytes, which says little. A larger one is an error.
@@ -31,16 +31,16 @@ pub(super) struct CollectorClient {
     client: HttpClient,
     runtime: Handle,
     limit: Duration,
-    delivery: Arc<Delivery>,
+    export: Arc<ExportState>,
 }
 
 impl CollectorClient {
-    pub(super) fn new(settings: &Settings, delivery: Arc<Delivery>) -> Result<Self, TracesError> {
+    pub(super) fn new(settings: &Settings, export: Arc<ExportState>) -> Result<Self, TracesError> {
         Ok(Self {
             client: client(settings)?,
             runtime: Handle::try_current().map_err(|error| TracesError::Client(error.into()))?,
             limit: settings.timeout,
-            delivery,
+            export,
         })
     }
 }
@@ -58,7 +58,7 @@ impl ExporterClient for CollectorClient {
         let exchange = AbortOnDropHandle::new(self.runtime.spawn(exchange));
         Box::pin(async move {
             let answer = exchange.await?;
-            *self.delivery.cause.lock() = answer.as_ref().err().map(|error| chain(&**error));
+            *self.export.cause.lock() = answer.as_ref().err().map(|error| chain(&**error));
             answer
         })
     }

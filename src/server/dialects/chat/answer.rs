@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::decode::ReplyOptions;
+use super::decode::ChatOptions;
 use super::encode::{
     AnswerHead, ChunkEncoder, ChunkOptions, CompletionCollector, ProgressDelivery,
 };
@@ -13,14 +13,14 @@ use protocol::ids::RunId;
 
 /// The encoder of a turn.
 #[derive(Debug)]
-pub(crate) struct ChatAnswer {
+pub(crate) struct ChatEncoding {
     stream: ChunkEncoder,
     /// `None` once the answer is made.
     collector: Option<CompletionCollector>,
 }
 
-impl ChatAnswer {
-    pub(crate) fn new(options: &ReplyOptions, run: &RunId) -> Self {
+impl ChatEncoding {
+    pub(crate) fn new(options: &ChatOptions, run: &RunId) -> Self {
         let head = AnswerHead {
             id: run.completion_id(),
             created: unix_seconds(),

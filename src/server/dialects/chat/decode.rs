@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub(crate) use self::schema::ChatRequest;
 use crate::dialects::fields::extensions::{ExtensionFields, Extensions};
 use crate::dialects::fields::field::Field;
 use crate::dialects::fields::head::{PROGRESS_HEADER, RequestHead};
@@ -21,8 +22,6 @@ use agent::options::Options;
 use agent::settings::ImageStyle;
 use protocol::openai::raw::{RawObject, quoted, slice_of};
 use protocol::openai::request::{RequestError, body_object, one_of};
-
-pub(crate) use self::schema::ChatRequest;
 
 /// Members that every model call replaces by its own, or that the loop applies itself.
 const OWN: [&str; 7] = [
@@ -64,13 +63,13 @@ pub(crate) struct DecodedChat {
     /// The draft.
     pub(crate) decoded: Decoded,
     /// The options of the encoder.
-    pub(crate) reply: ReplyOptions,
+    pub(crate) reply: ChatOptions,
 }
 
 /// How the client wants the answer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct ReplyOptions {
+pub(crate) struct ChatOptions {
     /// The model as the client named it.
     pub(crate) model: String,
     /// Whether the answer is streamed.
@@ -146,7 +145,7 @@ pub(crate) fn decode(body: &Bytes, head: &RequestHead) -> Result<DecodedChat, Re
         tools,
         lacks_servers: false,
     };
-    let reply = ReplyOptions {
+    let reply = ChatOptions {
         model,
         stream,
         include_usage,

@@ -16,14 +16,14 @@ use protocol::ids::RunId;
 
 /// The encoder of a turn.
 #[derive(Debug)]
-pub(crate) struct ResponseAnswer {
+pub(crate) struct ResponseEncoding {
     encoder: ResponseEncoder,
     options: Arc<ResponseOptions>,
     /// The head of a stream may have been sent.
     started: bool,
 }
 
-impl ResponseAnswer {
+impl ResponseEncoding {
     pub(crate) fn new(options: &Arc<ResponseOptions>, run: &RunId) -> Self {
         Self {
             encoder: ResponseEncoder::new(run.clone(), unix_seconds(), options.clone()),

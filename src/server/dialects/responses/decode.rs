@@ -19,6 +19,9 @@ use serde_json::value::RawValue;
 use self::fields::ResponseFields;
 use self::input::InputFields;
 use self::names::ToolNames;
+pub(crate) use self::native::{IssuedIds, plain_draft};
+pub(crate) use self::references::{KnownHistory, NamedContainer, References};
+pub(crate) use self::schema::ResponseRequest;
 use crate::dialects::fields::extensions::ExtensionFields;
 use crate::dialects::fields::head::RequestHead;
 use crate::dialects::fields::hosted::HostedFields;
@@ -32,10 +35,6 @@ use agent::turn::{ConnectedServer, SessionMode};
 use protocol::openai::message::Message;
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::{RequestError, body_member, body_object};
-
-pub(crate) use self::native::{IssuedIds, plain_draft};
-pub(crate) use self::references::{KnownHistory, NamedContainer, References};
-pub(crate) use self::schema::ResponseRequest;
 
 /// Which calls of server-side tools are shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

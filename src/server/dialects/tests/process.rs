@@ -251,7 +251,7 @@ impl Process {
             key: KeyDefaults::default(),
             headers: Arc::default(),
             trace: HeaderMap::new(),
-            goes_on: false,
+            is_resumed: false,
             record: TurnRecord::default(),
         };
         body["model"] = json!("m");

@@ -70,13 +70,13 @@ async fn decide(
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
-    let asked = AskedDecision::read(&bytes)?;
+    let submitted = SubmittedDecision::read(&bytes)?;
     if found.state != ApprovalState::Waiting {
         // The process that stored the decision may have ended before it notified the turn.
-        state.agent.look_again();
+        state.agent.recheck_approvals();
         return Err(codes::APPROVAL_DECIDED.into());
     }
-    let decision = asked.checked(&state, &found)?;
+    let decision = submitted.checked(&state, &found)?;
     let decider = seen_by.as_ref();
     let decided = match is_stored {
         true => store.decide_approval(decider, &id, &decision).await?,
@@ -86,7 +86,7 @@ async fn decide(
     match decided {
         Decided::NotFound => Err(unknown()),
         Decided::Already => {
-            state.agent.look_again();
+            state.agent.recheck_approvals();
             Err(codes::APPROVAL_DECIDED.into())
         }
         Decided::Now(approval) => {
@@ -136,14 +136,14 @@ async fn is_running(state: &AppState, approval: &Approval) -> Result<bool, ApiEr
 }
 
 /// A decision as the body has it.
-struct AskedDecision {
+struct SubmittedDecision {
     approves: bool,
     message: Option<String>,
     arguments: Option<Map<String, Value>>,
     remember: Option<Remember>,
 }
 
-impl AskedDecision {
+impl SubmittedDecision {
     fn read(bytes: &Bytes) -> Result<Self, RequestError> {
         let body = body_object(bytes)?;
         let members = ["decision", "message", "arguments", "remember_for_session"];

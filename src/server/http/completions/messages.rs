@@ -58,7 +58,7 @@ async fn list(
     let found = look_up(&state, &owner, &id).await?;
     let is_running = matches!(
         found.state,
-        RunRecordState::Running | RunRecordState::RunningElsewhere | RunRecordState::Waiting
+        RunRecordState::Running | RunRecordState::RunningElsewhere | RunRecordState::Suspended
     );
     let session = found.session_id;
     // The list grows while the run lasts. A turn that has no session stores nothing.

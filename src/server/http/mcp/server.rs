@@ -22,7 +22,7 @@ use crate::http::permissions;
 use crate::http::tool_call::{CallOrigin, prepared_run};
 use agent::direct::CallRequestError;
 use agent::event::ToolSource;
-use agent::runs::ConnectionRun;
+use agent::runs::InlineRunSlot;
 use protocol::ids::{Owner, RequestId, RunId};
 use quota::ReservedMemory;
 use tools::SharedTool;
@@ -112,13 +112,13 @@ impl CallerTools {
             Ok(run) => run,
             Err(error) => return Ok(failed(&error)),
         };
-        let connection = ConnectionRun::default();
+        let connection = InlineRunSlot::default();
         // Dropping the reader cancels the call.
         let _reader = run.launch(call.into(), &connection);
         // The run does not wait for a client that reads slowly.
         connection.hand_over();
         let mut progress = Progress::new(&context);
-        progress.tell(None).await;
+        progress.notify(None).await;
         let mut cancelled = pin!(context.ct.cancelled());
         let mut is_live = true;
         loop {
@@ -127,7 +127,7 @@ impl CallerTools {
                 () = &mut cancelled => return Ok(failed(&codes::CALL_CANCELLED.error())),
                 // Before the end, after which there is no more of it.
                 piece = live.recv(), if is_live => match piece {
-                    Some(piece) => progress.tell(Some(piece)).await,
+                    Some(piece) => progress.notify(Some(piece)).await,
                     None => is_live = false,
                 },
                 end = &mut end => return Ok(match end {
@@ -176,7 +176,7 @@ impl ServerHandler for CallerTools {
 struct Progress<'a> {
     peer: &'a Peer<RoleServer>,
     token: Option<ProgressToken>,
-    told: u32,
+    sent: u32,
 }
 
 impl<'a> Progress<'a> {
@@ -184,16 +184,16 @@ impl<'a> Progress<'a> {
         Self {
             peer: &context.peer,
             token: context.meta.get_progress_token(),
-            told: 0,
+            sent: 0,
         }
     }
 
     /// Reports a piece, or that the call begins. From then on the answer is a stream, which is kept alive.
-    async fn tell(&mut self, piece: Option<String>) {
+    async fn notify(&mut self, piece: Option<String>) {
         let Some(token) = &self.token else { return };
-        let mut progress = ProgressNotificationParam::new(token.clone(), self.told.into());
+        let mut progress = ProgressNotificationParam::new(token.clone(), self.sent.into());
         progress.message = piece;
-        self.told += 1;
+        self.sent += 1;
         if self.peer.notify_progress(progress).await.is_err() {
             // The client has left.
             self.token = None;

@@ -73,7 +73,7 @@ async fn show(
     match found.state {
         RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
         RunRecordState::Interrupted => Err(codes::RUN_INTERRUPTED.into()),
-        RunRecordState::RunningElsewhere | RunRecordState::Waiting => {
+        RunRecordState::RunningElsewhere | RunRecordState::Suspended => {
             unfinished(&found.into()).ok_or_else(|| codes::INTERNAL.error())
         }
         // It started in between.
@@ -165,7 +165,9 @@ async fn cancel(
         RunRecordState::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
         RunRecordState::Interrupted => Err(codes::RUN_INTERRUPTED.into()),
         RunRecordState::RunningElsewhere => Err(codes::REPLICA_UNREACHABLE.into()),
-        RunRecordState::Waiting => unfinished(&found.into()).ok_or_else(|| codes::INTERNAL.error()),
+        RunRecordState::Suspended => {
+            unfinished(&found.into()).ok_or_else(|| codes::INTERNAL.error())
+        }
         RunRecordState::Running => Err(not_found()),
     }
 }
@@ -249,7 +251,7 @@ async fn events(
     match look_up(state, owner, id).await?.state {
         RunRecordState::RunningElsewhere => return Err(codes::REPLICA_UNREACHABLE.into()),
         RunRecordState::Interrupted => return Err(codes::RUN_INTERRUPTED.into()),
-        RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Waiting => {}
+        RunRecordState::Running | RunRecordState::Ended { .. } | RunRecordState::Suspended => {}
     }
     match state.runs.follow(owner, id, known) {
         Ok(follow) => {

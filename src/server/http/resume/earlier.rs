@@ -9,7 +9,7 @@ use crate::dialects::answer::AnswerForm;
 use crate::dialects::fields::head::{PROGRESS_HEADER, RequestHead};
 use crate::dialects::{chat, responses};
 use agent::draft::{Decoded, TurnDraft};
-use agent::turn::Continuation;
+use agent::turn::RunResumption;
 use protocol::ids::{RunId, SessionId};
 use protocol::openai::request::RequestError;
 
@@ -62,7 +62,7 @@ pub(super) fn decoded(
     run: &RunId,
     request: &str,
     most: usize,
-) -> Result<Option<(TurnDraft, Continuation)>, RequestError> {
+) -> Result<Option<(TurnDraft, RunResumption)>, RequestError> {
     let Ok(request) = serde_json::from_str::<StoredRequest>(request) else {
         return Ok(None);
     };
@@ -85,19 +85,19 @@ pub(super) fn decoded(
     let Ok(reply) = to_raw_value(&form) else {
         return Ok(None);
     };
-    let continuation = Continuation {
+    let resumption = RunResumption {
         run: run.as_str().into(),
         reply,
         first_span: request.header(FIRST_SPAN).map(Into::into),
     };
-    Ok(Some((draft, continuation)))
+    Ok(Some((draft, resumption)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(path: &str, body: &str) -> Option<(TurnDraft, Continuation)> {
+    fn read(path: &str, body: &str) -> Option<(TurnDraft, RunResumption)> {
         let headers = r#"[["user-agent","ai/5."],["host","h:1"],["x-stainless-lang","js"],["x-loopwright-first-span","00-a"]]"#;
         let stored = format!(r#"{{"path":"{path}","headers":{headers},"body":{body}}}"#);
         decoded(&RunId::fresh(), &stored, 10).unwrap()
@@ -106,14 +106,14 @@ mod tests {
     #[test]
     fn a_stored_request_of_each_dialect_becomes_a_draft() {
         let body = r#"{"model":"m","enable_code_execution":true,"messages":[]}"#;
-        let (draft, continuation) = read("/v1/chat/completions", body).unwrap();
+        let (draft, resumption) = read("/v1/chat/completions", body).unwrap();
         assert_eq!(draft.tools.code.enable, Some(true));
-        assert!(continuation.reply.get().contains("official_sdk\":true"));
-        assert_eq!(continuation.first_span.as_deref(), Some("00-a"));
+        assert!(resumption.reply.get().contains("official_sdk\":true"));
+        assert_eq!(resumption.first_span.as_deref(), Some("00-a"));
         let body = r#"{"model":"m","instructions":"Be brief.","input":[]}"#;
-        let (draft, continuation) = read(RESPONSES, body).unwrap();
+        let (draft, resumption) = read(RESPONSES, body).unwrap();
         assert_eq!(draft.call.instructions.as_deref(), Some("Be brief."));
-        assert!(continuation.reply.get().contains("http://h:1"));
+        assert!(resumption.reply.get().contains("http://h:1"));
     }
 
     #[test]

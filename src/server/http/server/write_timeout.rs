@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::activity::Activity;
-use agent::runs::ConnectionRun;
+use agent::runs::InlineRunSlot;
 
 /// Least number of bytes that the peer must take within the time limit while data waits for it. A slower peer is
 /// disconnected.
@@ -30,7 +30,7 @@ pub(super) struct WriteTimeout<S> {
     taken: Option<usize>,
     /// Created by the first write that is pending, because most connections have none.
     timer: Option<Pin<Box<Sleep>>>,
-    run: ConnectionRun,
+    run: InlineRunSlot,
     activity: Arc<Activity>,
 }
 
@@ -38,7 +38,7 @@ impl<S> WriteTimeout<S> {
     pub(super) fn new(
         stream: S,
         limit: Duration,
-        run: ConnectionRun,
+        run: InlineRunSlot,
         activity: Arc<Activity>,
     ) -> Self {
         Self {

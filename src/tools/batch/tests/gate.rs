@@ -155,7 +155,7 @@ async fn an_announced_call_starts_once_that_is_allowed() {
     let started = Arc::default();
     let mut batch = calls(sleeper(&started), &[1, 1, 1]);
     for call in &mut batch {
-        call.announced = true;
+        call.asks_to_start = true;
     }
     let mut events = Box::pin(run(batch, context(), Arc::default(), parallel(8)));
     let mut starts = Vec::new();

@@ -9,7 +9,7 @@ use super::AnswerHead;
 use super::records::{AgentSummary, call_text, file_text, message_images};
 use agent::event::{AgentEvent, ExtraFields, ExtraLevel, Outcome};
 use agent::settings::ImageStyle;
-use blobs::parted::{PartedText, PartedWriter};
+use blobs::segments::{SegmentedText, SegmentedWriter};
 use protocol::openai::fold::FoldedFields;
 use protocol::openai::raw::{push_entry, quoted};
 
@@ -28,10 +28,10 @@ pub(crate) struct CompletionCollector {
     choice_extra: FoldedFields,
     answer_extra: ExtraFields,
     /// The texts of the calls, by round and place in it.
-    calls: Vec<((u32, usize), PartedText)>,
-    files: Vec<PartedText>,
+    calls: Vec<((u32, usize), SegmentedText)>,
+    files: Vec<SegmentedText>,
     /// The images of the calls, by round and index, if the client wants them in the message.
-    images: Option<Vec<((u32, usize), PartedText)>>,
+    images: Option<Vec<((u32, usize), SegmentedText)>>,
     outcome: Option<Box<Outcome>>,
 }
 
@@ -96,7 +96,7 @@ impl CompletionCollector {
     }
 
     /// The JSON body of the answer, and the time spent waiting for models and tools; `None` without a `Finished` event.
-    pub(crate) fn finish(mut self) -> Option<(PartedText, Duration)> {
+    pub(crate) fn finish(mut self) -> Option<(SegmentedText, Duration)> {
         let outcome = self.outcome.take()?;
         // Records arrive in the order in which calls finish, and are reported in the order of the calls.
         self.calls.sort_by_key(|(place, _)| *place);
@@ -119,15 +119,15 @@ impl CompletionCollector {
         if let Some(id) = &outcome.session_id {
             push_entry(&mut json, "session_id", &quoted(id.as_str()));
         }
-        let mut body = PartedWriter::default();
+        let mut body = SegmentedWriter::default();
         let mut rest = Bytes::from(json);
-        body.parted(rest.split_to(images_at.min(rest.len())).into());
+        body.push_segmented(rest.split_to(images_at.min(rest.len())).into());
         write_list(
             &mut body,
             "images",
             images.into_iter().map(|(_, text)| text),
         );
-        body.parted(rest.into());
+        body.push_segmented(rest.into());
         let calls = self.calls.into_iter().map(|(_, text)| text);
         write_list(&mut body, "agentic_tool_calls", calls);
         write_list(&mut body, "files", self.files.into_iter());
@@ -193,16 +193,16 @@ impl CompletionCollector {
 /// Writes a member with a list, unless the list is empty.
 /// Writes a member that is a list, unless it is empty.
 pub(super) fn write_list(
-    body: &mut PartedWriter,
+    body: &mut SegmentedWriter,
     key: &str,
-    entries: impl Iterator<Item = PartedText>,
+    entries: impl Iterator<Item = SegmentedText>,
 ) {
     let mut before = format!(",{}:[", quoted(key));
     let mut is_empty = true;
     for entry in entries {
         body.text(&before);
         ",".clone_into(&mut before);
-        body.parted(entry);
+        body.push_segmented(entry);
         is_empty = false;
     }
     if !is_empty {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::approvals::PendingApproval;
 use agent::event::{KeptImage, Notice, Outcome, ProducedFile, ToolCallRecord, ToolStatus};
 use agent::stop::StopReason;
-use blobs::parted::{BinaryContent, PartedText};
+use blobs::segments::{BinaryContent, SegmentedText};
 use protocol::ids::SessionId;
 use protocol::openai::file::FileObject;
 use protocol::openai::raw::quoted;
@@ -128,14 +128,14 @@ struct DataUrl<'a>(&'a KeptImage);
 struct Base64<'a>(&'a [u8]);
 
 /// An entry of `agentic_tool_calls` with the images of the call.
-pub(super) fn call_text(record: ToolCallRecord) -> PartedText {
+pub(super) fn call_text(record: ToolCallRecord) -> SegmentedText {
     let mut text = open_call_text(record);
     text.push_text("}");
     text
 }
 
 /// The same without its closing brace.
-pub(super) fn open_call_text(mut record: ToolCallRecord) -> PartedText {
+pub(super) fn open_call_text(mut record: ToolCallRecord) -> SegmentedText {
     let images = std::mem::take(&mut record.images);
     let mut text = object_text(&ToolCallEntry::from(&record));
     let mut before = ",\"result_images_base64\":[\"";
@@ -151,11 +151,11 @@ pub(super) fn open_call_text(mut record: ToolCallRecord) -> PartedText {
 }
 
 /// The images of a call as [`MessageImages`] has them.
-pub(super) fn message_images(record: &ToolCallRecord) -> impl Iterator<Item = PartedText> {
+pub(super) fn message_images(record: &ToolCallRecord) -> impl Iterator<Item = SegmentedText> {
     record.images.iter().map(|kept| {
         let url = url_prefix(kept);
         let before = format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"#);
-        let mut text = PartedText::from(before);
+        let mut text = SegmentedText::from(before);
         text.push_base64(kept.clone().into_content());
         text.push_text(r#""}}"#);
         text
@@ -169,7 +169,7 @@ fn url_prefix(image: &KeptImage) -> String {
 }
 
 /// An entry of `files` with the content of the file.
-pub(super) fn file_text(mut file: ProducedFile) -> PartedText {
+pub(super) fn file_text(mut file: ProducedFile) -> SegmentedText {
     let data = file.data.take();
     let content = data.map(|bytes| file.file.take().unwrap_or(BinaryContent::Memory(bytes)));
     let mut text = object_text(&FileEntry::from(&file));
@@ -183,7 +183,7 @@ pub(super) fn file_text(mut file: ProducedFile) -> PartedText {
 }
 
 /// The JSON text of an object without its closing brace.
-fn object_text(entry: &impl Serialize) -> PartedText {
+fn object_text(entry: &impl Serialize) -> SegmentedText {
     let mut json = serde_json::to_string(entry).unwrap_or_else(|_| "{}".to_owned());
     json.pop();
     json.into()

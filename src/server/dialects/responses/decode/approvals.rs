@@ -1,7 +1,7 @@
 //! Items of the input that decide about calls.
 
 use super::input::item::{InputItem, RESPONSE};
-use agent::turn::GivenDecision;
+use agent::turn::ClientDecision;
 use protocol::ids::ApprovalId;
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::{RequestError, body_member};
@@ -13,7 +13,7 @@ pub(super) const REQUEST_ID: &str = "approval_request_id";
 ///
 /// # Errors
 /// When one has the wrong shape.
-pub(super) fn decisions(items: &[InputItem<'_>]) -> Result<Vec<GivenDecision>, RequestError> {
+pub(super) fn decisions(items: &[InputItem<'_>]) -> Result<Vec<ClientDecision>, RequestError> {
     let answered = items.iter().rposition(InputItem::is_of_answer);
     let new = items.iter().skip(answered.map_or(0, |last| last + 1));
     let deciding = new.filter(|item| item.kind() == RESPONSE);
@@ -26,7 +26,7 @@ pub(super) fn decisions(items: &[InputItem<'_>]) -> Result<Vec<GivenDecision>, R
 /// When there is one.
 pub(super) fn refuse_unstored(
     object: &RawObject<'_>,
-    decisions: &[GivenDecision],
+    decisions: &[ClientDecision],
 ) -> Result<(), RequestError> {
     let stored = body_member::<bool>(object, "store", "true or false")?.unwrap_or(true);
     match decisions.first() {
@@ -38,11 +38,11 @@ pub(super) fn refuse_unstored(
     }
 }
 
-fn decision(item: &InputItem<'_>) -> Result<GivenDecision, RequestError> {
+fn decision(item: &InputItem<'_>) -> Result<ClientDecision, RequestError> {
     let id = item.need(REQUEST_ID)?;
     let approves = item.member("approve", "must be true or false")?;
     let approves = approves.ok_or_else(|| item.invalid_member("approve", "is missing"))?;
-    Ok(GivenDecision {
+    Ok(ClientDecision {
         param: item.path(REQUEST_ID),
         id: ApprovalId::of_item(&id),
         approves,

@@ -16,7 +16,7 @@ use crate::dialects::fields::extensions::ExtensionFields;
 use crate::dialects::fields::head::{PROGRESS_HEADER, RequestHead};
 use crate::dialects::fields::hosted::ToolEntry;
 use agent::options::OnLimit;
-use agent::turn::GivenDecision;
+use agent::turn::ClientDecision;
 use protocol::openai::metadata::metadata;
 use protocol::openai::raw::{RawObject, push_entry, quoted};
 use protocol::openai::request::{RequestError, body_member, one_of};
@@ -79,7 +79,7 @@ pub(super) struct ResponseFields<'a> {
     pub(super) instructions: Option<String>,
     pub(super) max_output_tokens: Option<u64>,
     pub(super) unknown_calls: Vec<String>,
-    pub(super) decisions: Vec<GivenDecision>,
+    pub(super) decisions: Vec<ClientDecision>,
     /// The oldest turns are left out of a prompt that is too long.
     pub(super) truncates: bool,
     pub(super) options: ResponseOptions,

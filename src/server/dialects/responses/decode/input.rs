@@ -15,7 +15,7 @@ use self::rounds::Messages;
 use super::KnownHistory;
 use super::approvals::decisions;
 use agent::event::Notice;
-use agent::turn::GivenDecision;
+use agent::turn::ClientDecision;
 use protocol::openai::raw::RawObject;
 use protocol::openai::request::RequestError;
 
@@ -29,7 +29,7 @@ pub(super) struct InputFields {
     /// Calls that are answered and that the input does not hold.
     pub(super) unknown_calls: Vec<String>,
     /// Decisions about calls that wait.
-    pub(super) decisions: Vec<GivenDecision>,
+    pub(super) decisions: Vec<ClientDecision>,
     /// The items that record calls that other servers ran.
     records: Vec<usize>,
 }

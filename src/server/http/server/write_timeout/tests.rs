@@ -15,7 +15,7 @@ fn activity() -> Arc<Activity> {
 
 fn pair() -> (WriteTimeout<DuplexStream>, DuplexStream) {
     let (stream, peer) = duplex(BUFFER);
-    let stream = WriteTimeout::new(stream, LIMIT, ConnectionRun::default(), activity());
+    let stream = WriteTimeout::new(stream, LIMIT, InlineRunSlot::default(), activity());
     (stream, peer)
 }
 
@@ -100,7 +100,7 @@ async fn a_socket_stays_vectored_and_fails_when_its_peer_stops_reading() {
     let (_client, (accepted, _)) = (client.unwrap(), accepted.unwrap());
     let limit = Duration::from_millis(200);
     socket::configure(&accepted, limit).unwrap();
-    let mut stream = WriteTimeout::new(accepted, limit, ConnectionRun::default(), activity());
+    let mut stream = WriteTimeout::new(accepted, limit, InlineRunSlot::default(), activity());
     assert!(stream.is_write_vectored());
     let part = vec![0; 4096];
     let parts = [IoSlice::new(&part), IoSlice::new(&part)];

@@ -19,7 +19,7 @@ use super::said::Said;
 use super::turn_bytes::TurnBytes;
 use crate::session::StoredMessage;
 use protocol::openai::message::Message;
-use tools::gate::{Approvals, AskAnswer, TurnPermissions};
+use tools::gate::{ApprovalAnswer, Approvals, TurnPermissions};
 
 /// Number of the form in which turns are stored. One in another form cannot be read.
 const FORM: u32 = 2;
@@ -49,7 +49,7 @@ pub(super) struct TurnState {
 
 /// How a suspended turn resumes by itself once all its questions are decided.
 #[derive(Debug, Clone)]
-pub struct Continuation {
+pub struct RunResumption {
     /// The run that resumes, as [`RunId::as_str`](protocol::ids::RunId::as_str) has it.
     pub run: Arc<str>,
     /// How its answer is encoded, as the dialects read it.
@@ -60,13 +60,13 @@ pub struct Continuation {
 
 /// What a process needs to resume the run of a suspended turn.
 #[derive(Debug)]
-pub enum SuspendedTurn {
+pub enum StoredResumption {
     /// The turn has its draft.
     Draft {
         /// The draft.
         draft: Box<TurnDraft>,
         /// How its run resumes.
-        continuation: Continuation,
+        resumption: RunResumption,
     },
     /// An earlier version has stored the request in its place.
     Request {
@@ -90,7 +90,7 @@ pub enum SuspendedTurnError {
 
 /// A turn in the middle of a batch.
 #[derive(Debug)]
-pub(super) struct ParkedTurn {
+pub(super) struct SuspendedTurn {
     pub(super) state: TurnState,
     pub(super) batch: OpenBatch,
     /// The answer so far.
@@ -102,7 +102,7 @@ pub(super) struct ParkedTurn {
     pub(super) draft: Option<Box<TurnDraft>>,
     /// The run that resumes by itself.
     pub(super) run: Option<Arc<str>>,
-    pub(super) continuation: Option<Continuation>,
+    pub(super) resumption: Option<RunResumption>,
 }
 
 /// The part of the answer so far that the client of a resuming request has, as its messages show.
@@ -171,8 +171,8 @@ impl Read {
         }
     }
 
-    fn continuation(&mut self) -> Option<Continuation> {
-        Some(Continuation {
+    fn resumption(&mut self) -> Option<RunResumption> {
+        Some(RunResumption {
             run: self.run.clone()?,
             reply: self.reply.take()?,
             first_span: self.first_span.take(),
@@ -180,7 +180,7 @@ impl Read {
     }
 }
 
-impl SuspendedTurn {
+impl StoredResumption {
     /// Reads a turn that the store has.
     ///
     /// # Errors
@@ -190,23 +190,20 @@ impl SuspendedTurn {
         if let Some(request) = read.request {
             return Ok(Self::Request { request });
         }
-        let continuation = read.continuation();
-        match read.draft.zip(continuation) {
-            Some((draft, continuation)) => Ok(Self::Draft {
-                draft,
-                continuation,
-            }),
+        let resumption = read.resumption();
+        match read.draft.zip(resumption) {
+            Some((draft, resumption)) => Ok(Self::Draft { draft, resumption }),
             None => Err(SuspendedTurnError::OtherVersion),
         }
     }
 }
 
-impl ParkedTurn {
+impl SuspendedTurn {
     /// Whether a person has decided about one of its calls that wait.
     pub(super) fn has_decision(&self) -> bool {
         let waiting = self.batch.calls.iter().filter_map(Call::wait);
         let mut answers = waiting.filter_map(|wait| self.state.approvals.answer(&wait.id));
-        answers.any(|answer| *answer != AskAnswer::Waiting)
+        answers.any(|answer| *answer != ApprovalAnswer::Waiting)
     }
 
     /// Takes the texts of the results from the session and from the batch.
@@ -238,19 +235,19 @@ impl ParkedTurn {
         state: &TurnState,
         batch: &OpenBatch,
         said: &Said,
-        (draft, continuation): (Option<&TurnDraft>, Option<&Continuation>),
+        (draft, resumption): (Option<&TurnDraft>, Option<&RunResumption>),
     ) -> serde_json::Result<String> {
         let draft = draft.map(TurnDraft::without_servers);
         serde_json::to_string(&Written {
-            run: continuation.map(|it| &*it.run),
+            run: resumption.map(|it| &*it.run),
             form: FORM,
             message: digest(&batch.message),
             state,
             calls: &batch.calls,
             said,
             draft: draft.as_deref(),
-            reply: continuation.map(|it| &*it.reply),
-            first_span: continuation.and_then(|it| it.first_span.as_deref()),
+            reply: resumption.map(|it| &*it.reply),
+            first_span: resumption.and_then(|it| it.first_span.as_deref()),
         })
     }
 
@@ -261,7 +258,7 @@ impl ParkedTurn {
         let read = Read::of(text);
         let read = read.inspect_err(|error| tracing::error!(%error, "a turn is not continued"));
         let mut read = read.ok()?;
-        let continuation = read.continuation();
+        let resumption = read.resumption();
         let Read {
             run,
             message: asked,
@@ -287,7 +284,7 @@ impl ParkedTurn {
             results: HashMap::new(),
             draft,
             run,
-            continuation,
+            resumption,
         })
     }
 }

@@ -12,9 +12,9 @@ use super::super::control::AbortReason;
 use super::super::conversation::Conversation;
 use super::super::open_batch::OpenBatch;
 use super::super::options::TextMode;
-use super::super::parked::{ParkedTurn, ShownPart};
-use super::super::said::{Figures, Said, told_again};
+use super::super::said::{Figures, Said, replayed};
 use super::super::stop::StopReason;
+use super::super::suspended_turn::{ShownPart, SuspendedTurn};
 use super::super::transcript::AnswerText;
 use super::{Phase, Run};
 use crate::session::ApprovalQuestion;
@@ -27,22 +27,22 @@ impl Run {
     /// Resumes a suspended turn. Its permissions are limited by the permissions of the resuming request. The answer is
     /// the answer of the whole turn, unless the client has the earlier part. A run that resumes itself continues the
     /// answer that it began.
-    pub(super) async fn take_on(&mut self, parked: ParkedTurn) {
-        let own = self.request.continuation.take();
-        let is_same_run = parked.run.as_deref() == Some(self.control.run().as_str());
-        self.request.continuation = own.or(parked.continuation);
-        let now = mem::replace(&mut self.turn, parked.state).permissions;
+    pub(super) async fn resume(&mut self, suspended: SuspendedTurn) {
+        let own = self.request.resumption.take();
+        let is_same_run = suspended.run.as_deref() == Some(self.control.run().as_str());
+        self.request.resumption = own.or(suspended.resumption);
+        let now = mem::replace(&mut self.turn, suspended.state).permissions;
         self.turn.permissions = mem::take(&mut self.turn.permissions).under(&now);
-        let mut said = parked.said;
+        let mut said = suspended.said;
         let mut events = Vec::new();
-        match parked.shown {
+        match suspended.shown {
             ShownPart::NewMessage => {
                 let Figures {
                     rounds,
                     model_calls,
                     ..
                 } = said.figures();
-                self.told_before = Figures {
+                self.reported_before = Figures {
                     rounds,
                     model_calls,
                     ..Figures::default()
@@ -50,7 +50,7 @@ impl Run {
                 said = Said::default();
             }
             ShownPart::Earlier => {
-                self.told_before = said.figures();
+                self.reported_before = said.figures();
                 said.from = said.events.len();
             }
             ShownPart::Nothing => {
@@ -58,14 +58,14 @@ impl Run {
                     said.own = said.figures();
                     (said.from, said.before) = (0, Figures::default());
                 }
-                let told = said.events.split_off(said.from.min(said.events.len()));
-                self.told_before = mem::take(&mut said.before);
+                let reported = said.events.split_off(said.from.min(said.events.len()));
+                self.reported_before = mem::take(&mut said.before);
                 self.hook_record = HookRecord::with(mem::take(&mut said.failed_hooks));
                 let own = mem::take(&mut said.own);
                 self.usage = own.usage;
                 self.usage_by_round = own.usage_by_round;
                 self.notices = own.notices;
-                if !told.is_empty() {
+                if !reported.is_empty() {
                     self.answer_text = AnswerText::new(said.citations, self.turn_env.sources());
                     self.request.options.citations = Some(said.citations);
                     self.request.options.text = match said.last_text_only {
@@ -76,12 +76,12 @@ impl Run {
                 self.answer_text.continues(own.text);
                 // The events are recorded again while they are sent to the client.
                 let (files, owner) = (&self.parts.sessions.files, &self.request.caller.owner);
-                events = told_again(told, parked.results, files, owner).await;
+                events = replayed(reported, suspended.results, files, owner).await;
             }
         }
-        said.joins = self.told_before.text.was_sent;
+        said.joins = self.reported_before.text.was_sent;
         self.said = Some(Box::new(said));
-        self.phase = Phase::Parked(Box::new(parked.batch), events);
+        self.phase = Phase::Resume(Box::new(suspended.batch), events);
     }
 
     /// The answer of the whole turn so far, with the events that are queued.
@@ -96,7 +96,7 @@ impl Run {
             rounds: self.turn.machine.rounds(),
             model_calls: self.turn.machine.model_calls(),
         };
-        said.before = self.told_before.clone();
+        said.before = self.reported_before.clone();
         said.own = own;
         said.citations = self.request.options.citations.unwrap_or_default();
         said.failed_hooks = self.hook_record.failures();
@@ -105,12 +105,12 @@ impl Run {
     }
 
     /// Resumes the batch of a suspended turn.
-    pub(super) fn go_on(&mut self) {
-        let Phase::Parked(mut batch, events) = mem::replace(&mut self.phase, Phase::Over) else {
+    pub(super) fn resume_batch(&mut self) {
+        let Phase::Resume(mut batch, events) = mem::replace(&mut self.phase, Phase::Over) else {
             return;
         };
         let stage = match events.is_empty() {
-            true => BatchStage::Kept,
+            true => BatchStage::Suspended,
             false => BatchStage::Begun,
         };
         self.queue_start(HeaderMap::new());
@@ -120,7 +120,7 @@ impl Run {
     }
 
     /// Resumes a batch whose calls and questions the reader has seen.
-    pub(super) fn go_on_shown(&mut self, mut batch: OpenBatch) {
+    pub(super) fn resume_shown_batch(&mut self, mut batch: OpenBatch) {
         self.prepare(&mut batch);
         self.run_batch(Vec::new(), batch, BatchStage::Shown);
     }
@@ -161,7 +161,7 @@ impl Run {
         };
         batch.set_started(index, true);
         // Until a call waits, a crash ends the batch.
-        match !batch.was_kept() || self.keep_batch(&mut batch).await {
+        match !batch.was_suspended() || self.suspend_batch(&mut batch).await {
             true => start.allow(),
             false => batch.set_started(index, false),
         }
@@ -169,7 +169,7 @@ impl Run {
     }
 
     /// Ends the run of a suspended turn.
-    pub(super) fn end_kept(&mut self, reason: AbortReason) -> Result<(), AgentError> {
+    pub(super) fn end_suspended_run(&mut self, reason: AbortReason) -> Result<(), AgentError> {
         match reason {
             AbortReason::Shutdown => Err(AgentError::Stopping),
             AbortReason::Requested | AbortReason::NoReader => {
@@ -180,7 +180,7 @@ impl Run {
     }
 
     /// Suspends the turn in the middle of this batch. Returns whether it can be resumed.
-    pub(super) async fn keep_turn(
+    pub(super) async fn suspend_turn(
         &mut self,
         batch: &OpenBatch,
         questions: Vec<ApprovalQuestion>,
@@ -198,9 +198,9 @@ impl Run {
         let before = mem::replace(&mut self.turn.age, age);
         let long = batch.result_bytes() + said.bytes() > LONG_BYTES;
         let request = &self.request;
-        let resumption = (request.draft.as_deref(), request.continuation.as_ref());
+        let resumption = (request.draft.as_deref(), request.resumption.as_ref());
         let turn = block_in_place_if(long, || {
-            ParkedTurn::write(&self.turn, batch, &said, resumption)
+            SuspendedTurn::write(&self.turn, batch, &said, resumption)
         });
         self.turn.age = before;
         let turn = match turn {
@@ -211,7 +211,7 @@ impl Run {
             }
         };
         let message = batch.stored_message();
-        let kept = conversation.keep_turn(message, turn, questions).await;
+        let kept = conversation.suspend_turn(message, turn, questions).await;
         kept.map_err(|failure| self.write_failed(failure)).is_ok()
     }
 }

@@ -20,7 +20,7 @@ pub enum ApprovalEvent {
 }
 
 /// The events that were not sent. A call that was asked about before `$1` is included only if it still waits.
-const UNTOLD: &str = "SELECT approval_id, 'requested' FROM approvals WHERE announced IS NULL AND created_at >= $1
+const PENDING: &str = "SELECT approval_id, 'requested' FROM approvals WHERE announced IS NULL AND created_at >= $1
     UNION
     SELECT approval_id, 'requested' FROM approvals
         WHERE state = 'waiting' AND announced IS NULL AND expires_at > micros_1()
@@ -46,13 +46,13 @@ impl Store {
         let since = since.saturating_mul(MICROS_PER_SECOND);
         let server = Owner::server();
         let mut tx = self.read(&server, StatementSize::Small).await?;
-        let untold = tx.rows(UNTOLD, values![since, signed(limit)]).await?;
+        let pending = tx.rows(PENDING, values![since, signed(limit)]).await?;
         drop(tx);
-        if untold.is_empty() {
+        if pending.is_empty() {
             return Ok(Vec::new());
         }
         let mut found = Vec::new();
-        for mut row in untold {
+        for mut row in pending {
             let (id, event): (String, String) = (row.column(0)?, row.column(1)?);
             let (event, take) = match &*event {
                 "requested" => (

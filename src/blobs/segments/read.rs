@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{BinaryContent, EmbeddedContent, PartedText, TextPart};
+use super::{BinaryContent, EmbeddedContent, SegmentedText, TextPart};
 use crate::{Blob, BlobReader};
 
 /// Size of a piece of a content that is encoded at a time, in bytes; a multiple of three, so that their texts can be
@@ -31,7 +31,7 @@ const LOOK_UPS: usize = 16;
 
 /// A text while it is read, as a body of known length.
 #[derive(Debug)]
-pub struct PartedBody {
+pub struct SegmentedBody {
     parts: std::vec::IntoIter<BodyPart>,
     reading: Option<Reading>,
     /// Bytes of the text that are still to come.
@@ -80,7 +80,7 @@ struct FilePiece {
     rest: Option<OpenFile>,
 }
 
-impl PartedText {
+impl SegmentedText {
     /// The text without the contents of files that were deleted.
     #[must_use]
     pub async fn without_lost(mut self) -> Self {
@@ -128,7 +128,7 @@ impl PartedText {
     }
 
     /// Reads the text.
-    pub fn into_body(self) -> PartedBody {
+    pub fn into_body(self) -> SegmentedBody {
         let left = self.length();
         let parts = self.parts.into_iter().map(|part| match part {
             TextPart::Text(text) => [Some(BodyPart::Text(text)), None, None],
@@ -145,7 +145,7 @@ impl PartedText {
             }
         });
         let parts: Vec<BodyPart> = parts.flatten().flatten().collect();
-        PartedBody {
+        SegmentedBody {
             left,
             parts: parts.into_iter(),
             reading: None,
@@ -169,7 +169,7 @@ impl PartedText {
     }
 }
 
-impl PartedBody {
+impl SegmentedBody {
     /// The next piece of the text; none at its end.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl PartedBody {
     }
 }
 
-impl Body for PartedBody {
+impl Body for SegmentedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -333,7 +333,7 @@ mod tests {
             let path = directory.path().join("content");
             std::fs::write(&path, &bytes).unwrap();
             let file = BinaryContent::Stored(Blob::file(path.as_path(), length as u64));
-            let mut text = PartedText::from("\"".to_owned());
+            let mut text = SegmentedText::from("\"".to_owned());
             text.push_base64(BinaryContent::Memory(bytes.clone().into()));
             text.push_text("\",\"");
             text.push_base64(file);
@@ -350,7 +350,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("content");
         std::fs::write(&path, "abc").unwrap();
-        let mut text = PartedText::from("[\"");
+        let mut text = SegmentedText::from("[\"");
         text.push_base64(BinaryContent::Stored(Blob::file(path.as_path(), 3)));
         text.push_text("\"]");
         assert_eq!(text.whole().await.unwrap(), "[\"YWJj\"]");

@@ -12,23 +12,23 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use net::polling::Repolling;
+use net::polling::WakeFilter;
 
 type RunFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The run that a connection reads and polls, if any; cheap to clone. Each connection has one of its own, because it answers
 /// its requests one after the other.
 #[derive(Debug, Clone, Default)]
-pub struct ConnectionRun(Arc<Mutex<Option<Arc<PolledRun>>>>);
+pub struct InlineRunSlot(Arc<Mutex<Option<Arc<InlineRun>>>>);
 
 /// The future of a run until it has ended or a task has it.
-pub(super) struct PolledRun {
+pub(super) struct InlineRun {
     future: Mutex<Option<RunFuture>>,
-    repolling: Repolling,
+    wake_filter: WakeFilter,
     runtime: Handle,
 }
 
-impl ConnectionRun {
+impl InlineRunSlot {
     /// Hands the run to a task of its own. Says whether there was one; the reader has to be polled again then.
     pub fn hand_over(&self) -> bool {
         let polled = self.0.lock().take();
@@ -36,12 +36,12 @@ impl ConnectionRun {
     }
 
     /// The connection polls this run from now on.
-    pub(super) fn set(&self, polled: &Arc<PolledRun>) {
+    pub(super) fn set(&self, polled: &Arc<InlineRun>) {
         *self.0.lock() = Some(polled.clone());
     }
 }
 
-impl PolledRun {
+impl InlineRun {
     /// Has to be called within a runtime.
     pub(super) fn new(
         run: impl Future<Output = ()> + Send + 'static,
@@ -49,7 +49,7 @@ impl PolledRun {
     ) -> Arc<Self> {
         Arc::new(Self {
             future: Mutex::new(Some(Box::pin(tasks.track_future(run)))),
-            repolling: Repolling::default(),
+            wake_filter: WakeFilter::default(),
             runtime: Handle::current(),
         })
     }
@@ -61,7 +61,7 @@ impl PolledRun {
             return false;
         };
         let polled = |context: &mut Context<'_>| run.as_mut().poll(context);
-        match self.repolling.poll(context, polled) {
+        match self.wake_filter.poll(context, polled) {
             Poll::Ready(()) => false,
             Poll::Pending => {
                 *self.future.lock() = Some(run);
@@ -81,8 +81,8 @@ impl PolledRun {
     }
 }
 
-impl fmt::Debug for PolledRun {
+impl fmt::Debug for InlineRun {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("PolledRun").finish_non_exhaustive()
+        formatter.debug_struct("InlineRun").finish_non_exhaustive()
     }
 }

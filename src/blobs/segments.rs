@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use self::read::PartedBody;
+pub use self::read::SegmentedBody;
 use crate::Blob;
 
 /// A text in parts; clones share the bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PartedText {
+pub struct SegmentedText {
     parts: Vec<TextPart>,
 }
 
@@ -42,8 +42,8 @@ pub struct EmbeddedContent {
 
 /// A text that is being written: short pieces are joined, long ones are shared.
 #[derive(Debug, Default)]
-pub struct PartedWriter {
-    done: PartedText,
+pub struct SegmentedWriter {
+    done: SegmentedText,
     /// The part that is being written.
     current: Vec<u8>,
 }
@@ -60,7 +60,7 @@ pub enum BinaryContent {
     Stored(Blob),
 }
 
-impl PartedText {
+impl SegmentedText {
     /// Appends text.
     pub fn push_text(&mut self, text: impl Into<Bytes>) {
         let text = text.into();
@@ -123,9 +123,9 @@ impl PartedText {
     }
 }
 
-impl PartedWriter {
+impl SegmentedWriter {
     /// Continues a text.
-    pub fn resume(done: PartedText) -> Self {
+    pub fn resume(done: SegmentedText) -> Self {
         Self {
             done,
             current: Vec::new(),
@@ -147,12 +147,12 @@ impl PartedWriter {
     }
 
     /// Appends another text.
-    pub fn parted(&mut self, text: PartedText) {
+    pub fn push_segmented(&mut self, text: SegmentedText) {
         text.parts.into_iter().for_each(|part| self.part(part));
     }
 
     /// The text.
-    pub fn finish(mut self) -> PartedText {
+    pub fn finish(mut self) -> SegmentedText {
         self.close();
         self.done
     }
@@ -211,10 +211,10 @@ impl BinaryContent {
     }
 }
 
-impl<T: Into<Bytes>> From<T> for PartedText {
+impl<T: Into<Bytes>> From<T> for SegmentedText {
     fn from(text: T) -> Self {
-        let mut parted = Self::default();
-        parted.push_text(text);
-        parted
+        let mut segmented = Self::default();
+        segmented.push_text(text);
+        segmented
     }
 }

@@ -13,20 +13,20 @@ use tokio::time::{Instant, sleep};
 /// Weight of a message in the allowance, beside its bytes.
 pub(super) const MESSAGE_BYTES: usize = 500;
 /// How many bytes the allowance grows by within a millisecond; a server that sends more waits.
-/// Tried by `pace::a_burst_is_read_at_once_and_a_flood_at_the_pace`.
+/// Tried by `read_rate::a_burst_is_read_at_once_and_a_flood_at_the_pace`.
 const BYTES_PER_MILLISECOND: u64 = 1000;
 /// Most answers of the largest size that the allowance suffices for; more is read at the pace.
-/// Tried by `pace::a_burst_is_read_at_once_and_a_flood_at_the_pace`.
+/// Tried by `read_rate::a_burst_is_read_at_once_and_a_flood_at_the_pace`.
 const MAX_ANSWERS: u32 = 4;
 /// Most answers of the largest size that are awaited together and read at once; more are read at the pace.
-/// Tried by `pace::an_answer_is_read_at_once_also_in_a_flood`.
+/// Tried by `read_rate::an_answer_is_read_at_once_also_in_a_flood`.
 const MAX_ASKED: u32 = 32;
 /// How much of an allowance reading waits for once there is none, as the time in which it grows by this.
 const STEP: Duration = Duration::from_millis(100);
 
 /// The allowance of one connection. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Pace(Arc<Inner>);
+pub(super) struct ReadRate(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -35,7 +35,7 @@ struct Inner {
     /// What a request adds: the largest answer.
     answer: Duration,
     /// The log has a line that reading waits.
-    told: AtomicBool,
+    logged: AtomicBool,
 }
 
 /// Bytes count as the time in which the allowance grows by them.
@@ -47,7 +47,7 @@ struct Allowance {
     asked: Duration,
 }
 
-impl Pace {
+impl ReadRate {
     /// The pace of a connection to a server whose messages have at most this number of bytes.
     pub(super) fn new(server: &Arc<str>, max_message_bytes: usize) -> Self {
         Self::with(server.clone(), time(max_message_bytes))
@@ -66,7 +66,7 @@ impl Pace {
                 asked: Duration::ZERO,
             }),
             answer,
-            told: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
         }))
     }
 
@@ -80,7 +80,7 @@ impl Pace {
         let Some(wait) = self.wait() else {
             return;
         };
-        if !self.0.told.swap(true, Ordering::Relaxed) {
+        if !self.0.logged.swap(true, Ordering::Relaxed) {
             let server = &*self.0.server;
             tracing::warn!(
                 server,
@@ -131,42 +131,42 @@ mod tests {
     const LARGEST: usize = 1_000_000;
 
     /// Reads so many bytes in pieces; how long it takes.
-    async fn read(pace: &Pace, pieces: usize, bytes: usize) -> Duration {
+    async fn read(rate: &ReadRate, pieces: usize, bytes: usize) -> Duration {
         let began = Instant::now();
         for _ in 0..pieces {
-            pace.ready().await;
-            pace.take(bytes);
+            rate.ready().await;
+            rate.take(bytes);
         }
         began.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_read_at_once_and_a_flood_at_the_pace() {
-        let pace = Pace::new(&"server".into(), LARGEST);
-        assert_eq!(read(&pace, 40, LARGEST / 10).await, Duration::ZERO);
-        let seconds = read(&pace, 300, LARGEST / 10).await.as_secs();
+        let rate = ReadRate::new(&"server".into(), LARGEST);
+        assert_eq!(read(&rate, 40, LARGEST / 10).await, Duration::ZERO);
+        let seconds = read(&rate, 300, LARGEST / 10).await.as_secs();
         assert!((29..31).contains(&seconds), "{seconds}");
         // The time brings all of the allowance back, and no more.
         sleep(Duration::from_secs(3600)).await;
-        assert_eq!(read(&pace, 40, LARGEST / 10).await, Duration::ZERO);
-        assert!(read(&pace, 10, LARGEST / 10).await > Duration::ZERO);
+        assert_eq!(read(&rate, 40, LARGEST / 10).await, Duration::ZERO);
+        assert!(read(&rate, 10, LARGEST / 10).await > Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_read_at_once_also_in_a_flood() {
-        let pace = Pace::new(&"server".into(), LARGEST);
-        read(&pace, 100, LARGEST / 10).await;
+        let rate = ReadRate::new(&"server".into(), LARGEST);
+        read(&rate, 100, LARGEST / 10).await;
         for _ in 0..100 {
-            pace.ask();
-            pace.ready().await;
-            assert_eq!(read(&pace, 9, LARGEST / 10).await, Duration::ZERO);
+            rate.ask();
+            rate.ready().await;
+            assert_eq!(read(&rate, 9, LARGEST / 10).await, Duration::ZERO);
         }
         // Answers that come together are read at once, and requests without answers are no endless hoard.
         for _ in 0..100 {
-            pace.ask();
+            rate.ask();
         }
         let asked = usize::try_from(MAX_ASKED).unwrap() * 10;
-        assert_eq!(read(&pace, asked, LARGEST / 10).await, Duration::ZERO);
-        assert!(read(&pace, 50, LARGEST / 10).await > Duration::ZERO);
+        assert_eq!(read(&rate, asked, LARGEST / 10).await, Duration::ZERO);
+        assert!(read(&rate, 50, LARGEST / 10).await > Duration::ZERO);
     }
 }

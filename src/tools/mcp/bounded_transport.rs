@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
 use super::news::ListNews;
-use super::pace::Pace;
+use super::read_rate::ReadRate;
 use super::secrets::Secrets;
 use crate::error_body::MOST_BYTES;
 use crate::{ProgressSender, ToolProgress};
@@ -35,14 +35,14 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct ProgressSink(pub(super) ProgressSender);
 
 /// A transport with these bounds.
-pub(super) struct Watched<T> {
+pub(super) struct BoundedTransport<T> {
     inner: T,
     routes: HashMap<ProgressToken, ProgressRoute>,
     /// Requests of the server that are not answered yet.
     open: HashSet<RequestId>,
     news: Arc<ListNews>,
     secrets: Secrets,
-    pace: Pace,
+    rate: ReadRate,
     /// Tells that the connection has ended, after the process of the server.
     _ended: DropGuard,
 }
@@ -53,18 +53,18 @@ struct ProgressRoute {
     last: Instant,
 }
 
-impl<T> Watched<T> {
+impl<T> BoundedTransport<T> {
     pub(super) fn new(
         inner: T,
         secrets: Secrets,
-        pace: Pace,
+        rate: ReadRate,
         news: Arc<ListNews>,
         ended: DropGuard,
     ) -> Self {
         Self {
             inner,
             secrets,
-            pace,
+            rate,
             routes: HashMap::new(),
             open: HashSet::new(),
             news,
@@ -75,7 +75,7 @@ impl<T> Watched<T> {
     fn outgoing(&mut self, item: &TxJsonRpcMessage<RoleClient>) {
         match item {
             JsonRpcMessage::Request(request) => {
-                self.pace.ask();
+                self.rate.ask();
                 let sink = request.request.extensions().get::<ProgressSink>();
                 let token = request.request.get_meta().get_progress_token();
                 if let (Some(ProgressSink(sink)), Some(token)) = (sink, token) {
@@ -133,7 +133,7 @@ fn progress_text(progress: &ProgressNotificationParam) -> String {
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -156,7 +156,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
                         self.progress(&progress.params);
                     }
                     ServerNotification::ToolListChangedNotification(_) => {
-                        self.news.announce();
+                        self.news.add();
                     }
                     ServerNotification::CancelledNotification(_) => return Some(message),
                     // Log messages of the server, and notifications that are not used here.

@@ -32,7 +32,7 @@ const MAX_NAMED: usize = 5;
 
 /// The result of probing an upstream.
 #[derive(Debug, Clone)]
-pub struct Sight {
+pub struct UpstreamProbe {
     /// The upstream.
     pub upstream: Arc<dyn Upstream>,
     /// What was found.
@@ -43,7 +43,7 @@ pub struct Sight {
     is_final: bool,
 }
 
-impl Sight {
+impl UpstreamProbe {
     /// Whether the upstream can be used, as far as a probe shows. A server without a list of models may still answer
     /// calls, and a server that asks for a key is usable if the clients have the key.
     pub fn is_good(&self) -> bool {
@@ -64,8 +64,8 @@ impl Sight {
 }
 
 /// Probes all upstreams at the same time, with these headers. Logs what is new.
-pub async fn look(router: &Router, headers: &HeaderMap) -> Vec<Sight> {
-    join_all(router.entries().iter().map(|entry| sight(entry, headers))).await
+pub async fn probe_all(router: &Router, headers: &HeaderMap) -> Vec<UpstreamProbe> {
+    join_all(router.entries().iter().map(|entry| probe(entry, headers))).await
 }
 
 /// Probes each upstream after the start. Repeats the probe while the upstream is unreachable, not ready or without
@@ -74,16 +74,16 @@ pub async fn watch(router: Arc<Router>) {
     let agent = HeaderValue::from_static(AGENT);
     let headers = HeaderMap::from_iter([(USER_AGENT, agent)]);
     let until_ready = async |entry: &RouterEntry| {
-        let mut looks = 0;
-        while !sight(entry, &headers).await.is_final {
-            tokio::time::sleep(DELAYS.delay(looks)).await;
-            looks = looks.saturating_add(1);
+        let mut probes = 0;
+        while !probe(entry, &headers).await.is_final {
+            tokio::time::sleep(DELAYS.delay(probes)).await;
+            probes = probes.saturating_add(1);
         }
     };
     join_all(router.entries().iter().map(until_ready)).await;
 }
 
-async fn sight(entry: &RouterEntry, headers: &HeaderMap) -> Sight {
+async fn probe(entry: &RouterEntry, headers: &HeaderMap) -> UpstreamProbe {
     let upstream = entry.upstream.clone();
     let answer = list(entry, headers).await;
     let kind = upstream.kind();
@@ -102,16 +102,16 @@ async fn sight(entry: &RouterEntry, headers: &HeaderMap) -> Sight {
             (state, problem(state, error, upstream.as_ref()), is_final)
         }
     };
-    let sight = Sight {
+    let probe = UpstreamProbe {
         upstream,
         state,
         text,
         is_final,
     };
     if entry.is_news((state, kind)) {
-        sight.log();
+        probe.log();
     }
-    sight
+    probe
 }
 
 /// The kind and the models.

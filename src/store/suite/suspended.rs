@@ -13,7 +13,7 @@ pub(crate) async fn a_turn_stays_with_its_session_until_it_is_dropped(subject: T
     let empty = store.head(&owner(), &session).await.unwrap().unwrap();
     for turn in ["{\"first\":1}", "{\"second\":\"\u{e9}\"}"] {
         let lease = subject.lease(&session).await;
-        store.keep_turn(lease.fence(), turn, &[]).await.unwrap();
+        store.suspend_turn(lease.fence(), turn, &[]).await.unwrap();
         store.release(lease).await;
         assert_eq!(subject.loaded(&session).await.turn.as_deref(), Some(turn));
         let head = store.head(&owner(), &session).await.unwrap().unwrap();
@@ -40,18 +40,18 @@ pub(crate) async fn a_turn_goes_with_its_session(subject: TestStore) {
     let store = &subject.store;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
-    store.keep_turn(lease.fence(), "{}", &[]).await.unwrap();
+    store.suspend_turn(lease.fence(), "{}", &[]).await.unwrap();
     store.release(lease).await;
     assert!(subject.delete(&id("s")).await);
     assert_eq!(store.rows_of(["parked_turns"]).await, [0]);
     // No turn is stored for a session that does not exist, nor under a lease that has ended.
     let lease = subject.lease(&id("s")).await;
     let fence = lease.fence().clone();
-    let kept = store.keep_turn(&fence, "{}", &[]).await;
+    let kept = store.suspend_turn(&fence, "{}", &[]).await;
     assert!(matches!(kept, Err(StoreError::NotFound)), "{kept:?}");
     store.release(lease).await;
     subject.write(&id("s"), append(0, &[user("a")])).await;
-    let kept = store.keep_turn(&fence, "{}", &[]).await;
+    let kept = store.suspend_turn(&fence, "{}", &[]).await;
     assert!(matches!(kept, Err(StoreError::LeaseLost)), "{kept:?}");
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn a_replacement_ends_the_turn(subject: TestStore) {
     let store = &subject.store;
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
-    store.keep_turn(lease.fence(), "{}", &[]).await.unwrap();
+    store.suspend_turn(lease.fence(), "{}", &[]).await.unwrap();
     store.release(lease).await;
     subject.replace(&id("s"), 0, append(0, &[user("b")])).await;
     assert_eq!(subject.loaded(&id("s")).await.turn, None);
@@ -71,7 +71,7 @@ pub(crate) async fn a_refused_change_ends_no_turn(subject: TestStore) {
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
     store
-        .keep_turn(lease.fence(), &"x".repeat(1_500), &[])
+        .suspend_turn(lease.fence(), &"x".repeat(1_500), &[])
         .await
         .unwrap();
     let limits = SessionLimits {
@@ -111,14 +111,14 @@ pub(crate) async fn a_turn_counts_for_the_size_of_its_session(subject: TestStore
     subject.write(&id("s"), append(0, &[user("a")])).await;
     let lease = subject.lease(&id("s")).await;
     let kept = store
-        .keep_turn(lease.fence(), &"x".repeat(3_000), &[])
+        .suspend_turn(lease.fence(), &"x".repeat(3_000), &[])
         .await;
     assert!(
         matches!(kept, Err(StoreError::SessionTooLarge { .. })),
         "{kept:?}"
     );
     store
-        .keep_turn(lease.fence(), &"x".repeat(500), &[])
+        .suspend_turn(lease.fence(), &"x".repeat(500), &[])
         .await
         .unwrap();
     store.release(lease).await;
@@ -137,11 +137,11 @@ pub(crate) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: Tes
     subject.write(&session, append(0, &[user("a")])).await;
     let lease = subject.lease(&session).await;
     store
-        .keep_turn(lease.fence(), &turn, std::slice::from_ref(&asked))
+        .suspend_turn(lease.fence(), &turn, std::slice::from_ref(&asked))
         .await
         .unwrap();
     store.release(lease).await;
-    let waits = async || subject.record(&run).await.unwrap().waits;
+    let waits = async || subject.record(&run).await.unwrap().is_suspended;
     let decided = async || store.decided_runs(10).await.unwrap();
     assert!(waits().await);
     assert_eq!(decided().await, []);
@@ -151,7 +151,7 @@ pub(crate) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: Tes
         .unwrap();
     assert_eq!(decided().await, [(owner(), run.clone())]);
     let other = Owner::key("other");
-    assert_eq!(store.take_waiting_run(&other, &run).await.unwrap(), None);
+    assert_eq!(store.take_suspended_run(&other, &run).await.unwrap(), None);
     // The answer that lists the waiting calls is deleted when the run resumes.
     let answer = |text: &str, status| RunAnswer {
         status,
@@ -161,10 +161,10 @@ pub(crate) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: Tes
     let waiting = answer("waits", StatusCode::OK);
     store.end_run(&run, &owner(), waiting).await.unwrap();
     assert!(waits().await);
-    let taken = store.take_waiting_run(&owner(), &run).await.unwrap();
+    let taken = store.take_suspended_run(&owner(), &run).await.unwrap();
     assert_eq!(
         taken,
-        Some(WaitingRun {
+        Some(SuspendedRun {
             session: session.clone(),
             turn: turn.clone()
         })
@@ -176,7 +176,7 @@ pub(crate) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: Tes
     check_counts(store).await;
     // A run that failed waits no longer, nor one whose turn is ended.
     store
-        .take_waiting_run(&owner(), &run)
+        .take_suspended_run(&owner(), &run)
         .await
         .unwrap()
         .unwrap();
@@ -184,7 +184,10 @@ pub(crate) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: Tes
     store.end_run(&run, &owner(), failed).await.unwrap();
     assert!(!waits().await);
     assert_eq!(decided().await, []);
-    assert_eq!(store.take_waiting_run(&owner(), &run).await.unwrap(), None);
+    assert_eq!(
+        store.take_suspended_run(&owner(), &run).await.unwrap(),
+        None
+    );
     let next = RunId::fresh();
     store
         .begin_run(&next, &owner(), Some(&session))
@@ -192,12 +195,12 @@ pub(crate) async fn a_run_goes_on_with_its_turn_once_all_is_decided(subject: Tes
         .unwrap();
     let lease = subject.lease(&session).await;
     let turn = turn.replace(run.as_str(), next.as_str());
-    store.keep_turn(lease.fence(), &turn, &[]).await.unwrap();
+    store.suspend_turn(lease.fence(), &turn, &[]).await.unwrap();
     store.release(lease).await;
     assert_eq!(decided().await, [(owner(), next.clone())]);
     subject.write(&session, ends(1)).await;
     assert_eq!(decided().await, []);
-    assert!(!subject.record(&next).await.unwrap().waits);
+    assert!(!subject.record(&next).await.unwrap().is_suspended);
     check_counts(store).await;
 }
 
@@ -212,7 +215,7 @@ pub(crate) async fn of_each_owner_a_run_goes_on(subject: TestStore) {
             .await;
         let lease = store.acquire(&owner, &session, LONG).await.unwrap();
         let turn = format!("{{\"run\":\"{}\",\"request\":\"r\"}}", run.as_str());
-        store.keep_turn(lease.fence(), &turn, &[]).await.unwrap();
+        store.suspend_turn(lease.fence(), &turn, &[]).await.unwrap();
         store.release(lease).await;
         runs.push((owner, run));
     }
@@ -242,9 +245,9 @@ pub(crate) async fn a_turn_says_which_run_goes_on_at_its_beginning_only(subject:
         String::new(),
     ] {
         let lease = subject.lease(&id("s")).await;
-        store.keep_turn(lease.fence(), &turn, &[]).await.unwrap();
+        store.suspend_turn(lease.fence(), &turn, &[]).await.unwrap();
         store.release(lease).await;
         assert_eq!(store.decided_runs(10).await.unwrap(), [], "{turn}");
-        assert!(!subject.record(&run).await.unwrap().waits);
+        assert!(!subject.record(&run).await.unwrap().is_suspended);
     }
 }

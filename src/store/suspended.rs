@@ -12,7 +12,7 @@ use protocol::ids::{Owner, RunId, SessionId};
 
 /// Whether a run has not failed, and no process runs it but this one, which is `$1`. A 409 means that the session was
 /// busy; the turn still exists.
-macro_rules! can_go_on {
+macro_rules! can_resume {
     () => {
         "(coalesce(r.http_status, 200) < 400 OR r.http_status = 409)
             AND (r.status <> 'running' OR r.replica = $1 OR NOT is_alive_1(r.replica))"
@@ -21,7 +21,7 @@ macro_rules! can_go_on {
 
 /// A run that resumes its suspended turn by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitingRun {
+pub struct SuspendedRun {
     /// The session of the turn.
     pub session: SessionId,
     /// The turn.
@@ -39,7 +39,7 @@ impl Store {
     ///
     /// # Cancel safety
     /// As [`Store::write`].
-    pub async fn keep_turn(
+    pub async fn suspend_turn(
         &self,
         fence: &Fence,
         turn: &str,
@@ -48,13 +48,13 @@ impl Store {
         let least = self.shared.sessions.limits().min_free_disk;
         self.engine.measure_disk(least).await;
         self.with_room(&fence.owner, &fence.id, |room| {
-            retrying(move || self.try_keep_turn(fence, (turn, questions), room))
+            retrying(move || self.try_suspend_turn(fence, (turn, questions), room))
         })
         .await
     }
 
     /// Stores a turn within `room`. If the turn would add more, the inner error is the number of bytes.
-    async fn try_keep_turn(
+    async fn try_suspend_turn(
         &self,
         fence: &Fence,
         (turn, questions): (&str, &[ApprovalQuestion]),
@@ -100,7 +100,7 @@ impl Store {
             "SELECT r.owner, r.id FROM parked_turns t JOIN runs r ON r.id = t.run_id
             JOIN sessions s ON s.num = t.session AND s.owner = r.owner
             WHERE t.run_id IS NOT NULL AND ",
-            can_go_on!(),
+            can_resume!(),
             " AND NOT EXISTS (SELECT 1 FROM approvals a
                 WHERE a.session = t.session AND a.state = 'waiting' AND a.expires_at > micros_1())
             ORDER BY row_number() OVER (PARTITION BY r.owner ORDER BY r.num), r.num LIMIT $2"
@@ -119,7 +119,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn waiting_run_of(
+    pub async fn suspended_run_of(
         &self,
         owner: &Owner,
         session: &SessionId,
@@ -138,16 +138,16 @@ impl Store {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn waiting_run(
+    pub async fn suspended_run(
         &self,
         owner: &Owner,
         run: &RunId,
-    ) -> Result<Option<WaitingRun>, StoreError> {
+    ) -> Result<Option<SuspendedRun>, StoreError> {
         let sql = concat!(
             "SELECT s.session_id, t.turn FROM parked_turns t JOIN runs r ON r.id = t.run_id
             JOIN sessions s ON s.num = t.session AND s.owner = r.owner
             WHERE r.owner = $2 AND r.id = $3 AND ",
-            can_go_on!()
+            can_resume!()
         );
         let mut tx = self.read(owner, StatementSize::Large).await?;
         let values = values![self.engine.replica(), owner.as_str(), run.as_str()];
@@ -155,7 +155,7 @@ impl Store {
         let read = |mut row: super::tx::Row| {
             let session = session_id(row.column(0)?)?;
             let turn = row.column(1)?;
-            Ok(WaitingRun { session, turn })
+            Ok(SuspendedRun { session, turn })
         };
         found.map(read).transpose()
     }
@@ -168,25 +168,25 @@ impl Store {
     ///
     /// # Cancel safety
     /// As [`Store::write`].
-    pub async fn take_waiting_run(
+    pub async fn take_suspended_run(
         &self,
         owner: &Owner,
         run: &RunId,
-    ) -> Result<Option<WaitingRun>, StoreError> {
-        retrying(|| self.try_take_waiting_run(owner, run)).await
+    ) -> Result<Option<SuspendedRun>, StoreError> {
+        retrying(|| self.try_take_suspended_run(owner, run)).await
     }
 
-    async fn try_take_waiting_run(
+    async fn try_take_suspended_run(
         &self,
         owner: &Owner,
         run: &RunId,
-    ) -> Result<Option<WaitingRun>, StoreError> {
+    ) -> Result<Option<SuspendedRun>, StoreError> {
         let mut tx = self.begin(owner, StatementSize::Large).await?;
         let replica = self.engine.replica();
         let sql = concat!(
             "UPDATE runs AS r SET status = 'running', replica = $1, ended_at = NULL
             WHERE r.owner = $2 AND r.id = $3 AND ",
-            can_go_on!(),
+            can_resume!(),
             " AND EXISTS (SELECT 1 FROM parked_turns t JOIN sessions s ON s.num = t.session
                 WHERE t.run_id = r.id AND s.owner = r.owner)
             RETURNING num"
@@ -208,6 +208,6 @@ impl Store {
         let session = session_id(row.column(0)?)?;
         let turn = row.column(1)?;
         tx.commit().await?;
-        Ok(Some(WaitingRun { session, turn }))
+        Ok(Some(SuspendedRun { session, turn }))
     }
 }
