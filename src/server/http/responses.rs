@@ -19,6 +19,7 @@ use serde_json::json;
 
 use self::history::known_history;
 use self::native::NativeDecision;
+use self::retry::RequestDigest;
 pub(super) use self::retry::RetriedRequests;
 use super::body::HeldBody;
 use super::error::{ApiError, codes};
@@ -96,12 +97,13 @@ async fn create(
         NativeDecision::Answered(response) => return Ok(*response),
         NativeDecision::Turn(body) => body,
     };
-    let decoded = decoded(state, &owner, &head, &mut body).await?;
+    let digest = retry::digest(&owner, &head.headers, &body);
+    let (decoded, continued) = decoded(state, &owner, &head, &mut body, digest.as_ref()).await?;
     let run = RunId::fresh();
     if decoded.decoded.draft.options.keep
-        && let Some(digest) = retry::digest(&owner, &head.headers, &body)
+        && let Some(digest) = digest
     {
-        state.retried.insert(&owner, digest, run.clone());
+        state.retried.insert(&owner, digest, run.clone(), continued);
     }
     let caller = caller::caller(state, owner, request_id);
     let (turn, options) = admitted(state, decoded, caller).await?;
@@ -160,7 +162,8 @@ async fn input_tokens(
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     let mut body = body::read(&state, &owner, request_body, &head.headers).await?;
-    let mut decoded = decoded(&state, &owner, &head, &mut body).await?;
+    let digest = retry::digest(&owner, &head.headers, &body);
+    let (mut decoded, _) = decoded(&state, &owner, &head, &mut body, digest.as_ref()).await?;
     let draft = &mut decoded.decoded.draft;
     if draft.options.session_id.is_none() {
         // Without a session the request answers no stored call.
@@ -216,21 +219,24 @@ fn describe_compact(operation: Operation<'_>) -> Operation<'_> {
         .fails(&[codes::NOT_FOUND])
 }
 
-/// The draft of a body, with the things that it refers to.
+/// The draft of a body with what it refers to, and the failed run that it continues.
 async fn decoded(
     state: &AppState,
     owner: &Owner,
     head: &Parts,
     body: &mut HeldBody,
-) -> Result<DecodedResponse, ApiError> {
+    digest: Option<&RequestDigest>,
+) -> Result<(DecodedResponse, Option<RunId>), ApiError> {
     let request_head = caller::request_head(state, &head.headers)?;
     let mut known = known_history(state, owner, body).await?;
+    let mut continued = None;
     if known.session.is_none()
-        && let Some(digest) = retry::digest(owner, &head.headers, body)
+        && let Some(digest) = digest
+        && let Some(failed) = retry::failed_turn(state, owner, digest).await?
     {
-        known.session = retry::failed_session(state, owner, &digest).await?;
+        (known.session, continued) = (Some(failed.session), Some(failed.run));
     }
-    Ok(decode(body, &request_head, &known)?)
+    Ok((decode(body, &request_head, &known)?, continued))
 }
 
 /// The turn of a draft. This dialect has no request that passes through.

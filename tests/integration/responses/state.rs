@@ -597,6 +597,40 @@ async fn a_turn_that_failed_goes_on_where_its_retry_is_known() {
 }
 
 #[tokio::test]
+async fn every_repeat_of_a_failed_turn_continues_it_and_its_call_runs_once() {
+    let upstream = ScriptedUpstream::answering(|request| match request.tool_results().len() {
+        0 => calls([("pay", json!({}))]),
+        _ => super::super::support::script::error(500, "broken"),
+    })
+    .await;
+    let hook = Webhook::start().await.on("pay", webhook::text("paid"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = with(stored(json!("Go")), "tools", json!([function("pay")]));
+    let keyed = with(body.clone(), "prompt_cache_key", json!("k"));
+    let by_header = |name| app.client().header(name, "one");
+    let ways = [
+        (app.client().clone(), keyed),
+        (by_header("session-id"), body.clone()),
+        (by_header("x-claude-code-session-id"), body.clone()),
+    ];
+    for (place, (client, body)) in ways.into_iter().enumerate() {
+        for attempt in 0..6 {
+            let body = with(body.clone(), "stream", json!(attempt % 2 == 0));
+            let answer = client.post(PATH, &body).await;
+            let failed = answer.status == 500 || answer.text().contains("response.failed");
+            assert!(failed, "{}", answer.text());
+            assert_eq!(hook.calls().len(), place + 1, "attempt {attempt}");
+        }
+    }
+    // Sub-agents share the session of their agent.
+    for (agent, paid) in [("a", 4), ("b", 5), ("a", 5)] {
+        let client = by_header("session-id").header("x-claude-code-agent-id", agent);
+        assert_eq!(client.post(PATH, &body).await.status, 500);
+        assert_eq!(hook.calls().len(), paid, "{agent}");
+    }
+}
+
+#[tokio::test]
 async fn no_other_key_makes_a_failed_turn_be_forgotten() {
     /// More than are remembered of all keys together.
     const OTHERS: usize = 20_000;

@@ -7,7 +7,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
+use memchr::memmem;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -17,6 +18,7 @@ use super::super::AppState;
 use super::super::error::ApiError;
 use super::super::reads;
 use super::items::response_of;
+use agent::runs::RunRecordState;
 use protocol::ids::{Owner, RunId, SessionId};
 use protocol::openai::raw::RawObject;
 use quota::heaviest;
@@ -30,6 +32,8 @@ const MAX_REQUESTS: usize = 16 * 1024;
 const CONFIRMING: [&str; 2] = ["x-claude-code-session-id", "session-id"];
 /// The field that does too.
 const CONFIRMING_FIELD: &str = "prompt_cache_key";
+/// Headers that tell sub-agents apart, which share what confirms a retry.
+const AGENTS: [&str; 2] = ["x-claude-code-agent-id", "x-claude-code-parent-agent-id"];
 
 /// Digest of a request.
 pub(in super::super) type RequestDigest = [u8; 32];
@@ -38,9 +42,19 @@ pub(in super::super) type RequestDigest = [u8; 32];
 #[derive(Debug, Default)]
 pub(in super::super) struct RetriedRequests(Mutex<RememberedRequests>);
 
+/// A request that may come again.
+#[derive(Debug)]
+struct RememberedRequest {
+    /// The run of its last attempt.
+    run: RunId,
+    /// The run whose rounds the last attempt continued.
+    continued: Option<RunId>,
+    at: Instant,
+}
+
 #[derive(Debug, Default)]
 struct RememberedRequests {
-    runs: HashMap<RequestDigest, (RunId, Instant)>,
+    by_digest: HashMap<RequestDigest, RememberedRequest>,
     /// By owner, oldest first. An entry may have been replaced since.
     order: HashMap<Owner, VecDeque<(RequestDigest, Instant)>>,
     /// The entries of all owners.
@@ -60,23 +74,31 @@ impl RememberedRequests {
             self.order.remove(owner);
         }
         self.count -= 1;
-        if self
-            .runs
-            .get(&digest)
-            .is_some_and(|(_, since)| *since == at)
-        {
-            self.runs.remove(&digest);
+        let known = self.by_digest.get(&digest);
+        if known.is_some_and(|known| known.at == at) {
+            self.by_digest.remove(&digest);
         }
         true
     }
 }
 
 impl RetriedRequests {
-    /// Remembers the run of an owner's request.
-    pub(super) fn insert(&self, owner: &Owner, digest: RequestDigest, run: RunId) {
+    /// Remembers the run of an owner's request, and the run whose rounds it continues.
+    pub(super) fn insert(
+        &self,
+        owner: &Owner,
+        digest: RequestDigest,
+        run: RunId,
+        continued: Option<RunId>,
+    ) {
         let now = Instant::now();
+        let known = RememberedRequest {
+            run,
+            continued,
+            at: now,
+        };
         let mut requests = self.0.lock();
-        requests.runs.insert(digest, (run, now));
+        requests.by_digest.insert(digest, known);
         let order = requests.order.entry(owner.clone()).or_default();
         order.push_back((digest, now));
         requests.count += 1;
@@ -91,62 +113,102 @@ impl RetriedRequests {
         }
     }
 
-    fn find(&self, digest: &RequestDigest) -> Option<RunId> {
+    /// The runs of a request, the last attempt first.
+    fn find(&self, digest: &RequestDigest) -> Vec<RunId> {
         let requests = self.0.lock();
-        let (run, at) = requests.runs.get(digest)?;
-        (Instant::now() < *at + RETRY_TTL).then(|| run.clone())
+        let known = requests.by_digest.get(digest);
+        let known = known.filter(|known| Instant::now() < known.at + RETRY_TTL);
+        let runs = known.map(|known| [Some(known.run.clone()), known.continued.clone()]);
+        runs.into_iter().flatten().flatten().collect()
     }
 }
 
 /// The digest of a request; `None` if the request has nothing that confirms a retry. A streamed request has the same
 /// digest as one that is not streamed.
 pub(super) fn digest(owner: &Owner, headers: &HeaderMap, body: &[u8]) -> Option<RequestDigest> {
-    let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
     let header = CONFIRMING.iter().find_map(|name| headers.get(*name));
+    if header.is_none() && memmem::find(body, CONFIRMING_FIELD.as_bytes()).is_none() {
+        return None;
+    }
+    let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
     let field = object.get_some(CONFIRMING_FIELD).map(RawValue::get);
     let confirming = match (header, field) {
         (Some(header), _) => header.as_bytes(),
         (None, Some(field)) => field.as_bytes(),
         (None, None) => return None,
     };
+    let agent = |name| headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
+    let [agent, parent] = AGENTS.map(agent);
     let members = object.members_without(&["stream", "stream_options"]);
     let mut digest = Sha256::new();
-    // The lengths distinguish triples whose joined texts are equal.
-    for part in [owner.as_str().as_bytes(), confirming, members.as_bytes()] {
+    // The lengths distinguish parts whose joined texts are equal.
+    let owner = owner.as_str().as_bytes();
+    for part in [owner, confirming, agent, parent, members.as_bytes()] {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
     Some(digest.finalize().into())
 }
 
-/// The session of the failed turn of the same request.
+/// A failed turn whose completed rounds are in a session.
+#[derive(Debug)]
+pub(super) struct FailedTurn {
+    pub(super) run: RunId,
+    pub(super) session: SessionId,
+}
+
+/// The failed turn of the same request. An attempt that failed before its first round has left nothing: the turn that it
+/// continued is still the one to continue.
 ///
 /// # Errors
 /// When the store fails.
-pub(super) async fn failed_session(
+pub(super) async fn failed_turn(
     state: &AppState,
     owner: &Owner,
     digest: &RequestDigest,
-) -> Result<Option<SessionId>, ApiError> {
-    let Some(run) = state.retried.find(digest) else {
-        return Ok(None);
+) -> Result<Option<FailedTurn>, ApiError> {
+    for run in state.retried.find(digest) {
+        match outcome(state, owner, &run).await? {
+            Outcome::Failed(session) => return Ok(Some(FailedTurn { run, session })),
+            Outcome::Open => return Ok(None),
+            Outcome::Nothing => {}
+        }
+    }
+    Ok(None)
+}
+
+/// What an attempt has led to.
+enum Outcome {
+    /// Its completed rounds are in this session.
+    Failed(SessionId),
+    /// It left nothing.
+    Nothing,
+    /// It has an answer, or goes on.
+    Open,
+}
+
+async fn outcome(state: &AppState, owner: &Owner, run: &RunId) -> Result<Outcome, ApiError> {
+    let ended = match state.runs.look_up_shown(owner, run).await? {
+        Some(record) => matches!(record.state, RunRecordState::Ended { .. }),
+        None => return Ok(Outcome::Nothing),
     };
-    let Some(read) = reads::shown_answer(state, owner, &run).await? else {
-        return Ok(None);
+    let read = match ended {
+        true => reads::shown_answer(state, owner, run).await?,
+        false => return Ok(Outcome::Open),
+    };
+    let Some(read) = read else {
+        return Ok(Outcome::Nothing);
     };
     // Without a response, the answer is an error.
-    let failed = match response_of(&run, &read.answer).await {
-        Some(response) => is_broken_off(&response),
-        None => true,
-    };
-    if !failed {
-        return Ok(None);
+    let response = response_of(run, &read.answer).await;
+    if response.is_some_and(|response| !is_broken_off(&response)) {
+        return Ok(Outcome::Open);
     }
-    let Some(session) = state.runs.session_of(owner, &run).await? else {
-        return Ok(None);
+    let Some(session) = state.runs.session_of(owner, run).await? else {
+        return Ok(Outcome::Nothing);
     };
     let head = state.sessions.store.head(owner, &session).await?;
-    Ok(head.map(|_| session))
+    Ok(head.map_or(Outcome::Nothing, |_| Outcome::Failed(session)))
 }
 
 fn is_broken_off(response: &str) -> bool {
@@ -157,8 +219,6 @@ fn is_broken_off(response: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     #[test]
@@ -178,6 +238,9 @@ mod tests {
         named.insert("session-id", HeaderValue::from_static("s"));
         assert!(of(&named, r#"{"input":"a"}"#).is_some());
         assert_ne!(of(&named, r#"{"input":"a","prompt_cache_key":"k"}"#), keyed);
+        let of_session = of(&named, r#"{"input":"a"}"#);
+        named.insert("x-claude-code-agent-id", HeaderValue::from_static("one"));
+        assert_ne!(of(&named, r#"{"input":"a"}"#), of_session);
         let other = digest(
             &Owner::key("b"),
             &plain,
@@ -195,18 +258,18 @@ mod tests {
             digest[..8].copy_from_slice(&(number as u64).to_le_bytes());
             digest
         };
-        requests.insert(&alice, digest(0), RunId::fresh());
+        requests.insert(&alice, digest(0), RunId::fresh(), None);
         for number in 1..=20_000 {
-            requests.insert(&bob, digest(number), RunId::fresh());
+            requests.insert(&bob, digest(number), RunId::fresh(), None);
         }
-        assert!(requests.find(&digest(0)).is_some());
+        assert!(!requests.find(&digest(0)).is_empty());
         let oldest = 20_000 - (MAX_REQUESTS - 1) + 1;
-        assert_eq!(requests.find(&digest(oldest - 1)), None);
-        assert!(requests.find(&digest(oldest)).is_some());
+        assert!(requests.find(&digest(oldest - 1)).is_empty());
+        assert!(!requests.find(&digest(oldest)).is_empty());
         // A request that comes again counts from then on.
-        requests.insert(&bob, digest(oldest), RunId::fresh());
-        requests.insert(&bob, digest(0x1_0000), RunId::fresh());
-        assert!(requests.find(&digest(oldest)).is_some());
+        requests.insert(&bob, digest(oldest), RunId::fresh(), None);
+        requests.insert(&bob, digest(0x1_0000), RunId::fresh(), None);
+        assert!(!requests.find(&digest(oldest)).is_empty());
         let count = requests.0.lock().count;
         assert_eq!(count, MAX_REQUESTS);
     }
