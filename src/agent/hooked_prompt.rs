@@ -4,6 +4,7 @@
 use rand::RngExt;
 use serde_json::value::RawValue;
 
+use crate::session::repair::repair;
 use blobs::segments::{BinaryContent, SegmentedText, TextPart};
 use protocol::openai::message::Message;
 use upstream::settings::Quirks;
@@ -49,7 +50,8 @@ impl HookedPrompt {
         let read = changed.iter();
         // They were checked when they came.
         let read = read.filter_map(|message| Message::parse(message.get()).ok());
-        let written = messages::of_history(read.collect(), quirks);
+        // A hook can remove a call and leave its result, or the other way round.
+        let written = messages::of_history(repair(read.collect()), quirks);
         let mut transcript = Transcript::default();
         transcript.push(written.iter().map(|message| self.rendered(message)));
         transcript

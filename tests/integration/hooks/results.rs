@@ -157,6 +157,45 @@ async fn messages_are_changed_for_one_call_only() {
 }
 
 #[tokio::test]
+async fn messages_that_a_hook_makes_invalid_reach_the_model_repaired() {
+    let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "charge", "arguments": "{}"}});
+    let calls = |ids: &[&str]| {
+        let calls: Vec<Value> = ids.iter().map(|id| call(id)).collect();
+        json!({"role": "assistant", "content": null, "tool_calls": calls})
+    };
+    let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "charged"});
+    for (messages, roles) in [
+        // A call without its result.
+        (
+            json!([user("Pay"), calls(&["a", "b"]), result("b")]),
+            &["user", "assistant", "tool", "tool"][..],
+        ),
+        // A result without its call, and one behind another message.
+        (
+            json!([
+                result("a"),
+                user("Pay"),
+                calls(&["b"]),
+                user("Hm"),
+                result("b")
+            ]),
+            &["user", "user", "assistant", "tool", "user"],
+        ),
+    ] {
+        let changed = json!({"hookSpecificOutput": {"updatedMessages": messages}});
+        let receiver = Receiver::always(changed).await;
+        // The upstream refuses a history that is not valid.
+        let upstream = ScriptedUpstream::start([text("Done.")]).await;
+        let tools = tools().await;
+        let hook = receiver.entry("before_model", "/", "");
+        let app = app(&upstream, &tools, &hook).await;
+        let answer = app.post_chat(ask_with("Pay", ["charge"])).await;
+        assert_eq!(answer.content(), "Done.");
+        assert_eq!(upstream.request(0).roles(), roles);
+    }
+}
+
+#[tokio::test]
 async fn a_model_is_not_called_without_a_hook_that_has_to_agree() {
     for (on_failure, calls) in [("continue", 1), ("block", 0)] {
         let receiver = Receiver::start(|_, _| HttpReply::whole(500, "text/plain", "no")).await;
