@@ -125,8 +125,9 @@ impl Batch {
         let span = CallSpan::begin(&context.services.traces, &context.call, call);
         let trace = span.as_ref().map(CallSpan::headers);
         self.spans.extend(span.map(|span| (index, span)));
+        // Its process ended before it had a result.
         if call.state.has_started() {
-            return Some(Err(call.cancelled()));
+            return Some(Err(call.interrupted()));
         }
         if call.decision != CallDecision::Run {
             return Some(Err(call.refusal()));

@@ -73,7 +73,7 @@ impl OpenBatch {
         for call in &mut self.calls {
             if call.answer().is_none() {
                 let refusal = match call.state.has_started() {
-                    true => call.cancelled(),
+                    true => call.interrupted(),
                     false => CallRefusal::left(),
                 };
                 call.state = CallState::Answered(Box::new(CallAnswer::refused(&refusal)));

@@ -212,6 +212,7 @@ impl CallSpan {
             | ToolStatus::Timeout
             | ToolStatus::Denied
             | ToolStatus::Suppressed
+            | ToolStatus::Interrupted
             | ToolStatus::Cancelled => self.0.fail(status),
         }
     }

@@ -170,6 +170,8 @@ pub enum ToolStatus {
     Cancelled,
     /// It was suppressed: a repeated call, or one past a limit.
     Suppressed,
+    /// The process ended while it ran.
+    Interrupted,
 }
 
 impl From<OutputStatus> for ToolStatus {
@@ -184,13 +186,14 @@ impl From<OutputStatus> for ToolStatus {
 
 impl ToolStatus {
     /// Every status.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Ok,
         Self::Error,
         Self::Denied,
         Self::Timeout,
         Self::Cancelled,
         Self::Suppressed,
+        Self::Interrupted,
     ];
 
     /// The word for the wire.
@@ -202,6 +205,7 @@ impl ToolStatus {
             Self::Timeout => "timeout",
             Self::Cancelled => "cancelled",
             Self::Suppressed => "suppressed",
+            Self::Interrupted => "interrupted",
         }
     }
 }

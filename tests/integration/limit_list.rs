@@ -50,7 +50,7 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [11213, 15, 11, 7]),
+    ("agent", [11222, 15, 11, 7]),
     ("app", [839, 7, 0, 3]),
     ("approvals", [283, 2, 4, 1]),
     ("blobs", [1104, 11, 5, 10]),
@@ -65,7 +65,7 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("fields", [1180, 14, 0, 3]),
     ("health", [60, 0, 0, 0]),
     ("hooks", [1343, 1, 0, 1]),
-    ("http", [11539, 38, 15, 17]),
+    ("http", [11592, 38, 15, 17]),
     ("ids", [435, 3, 5, 0]),
     ("launch", [528, 2, 1, 2]),
     ("main", [288, 1, 1, 1]),
@@ -86,12 +86,12 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("runs", [1791, 5, 5, 1]),
     ("sandbox", [9212, 63, 19, 39]),
     ("server", [19, 0, 0, 0]),
-    ("session", [2412, 4, 2, 2]),
+    ("session", [2415, 4, 2, 2]),
     ("shutdown", [51, 0, 0, 0]),
     ("sse", [237, 0, 0, 0]),
     ("store", [8326, 46, 19, 28]),
     ("telemetry", [102, 0, 0, 0]),
-    ("tools", [12108, 109, 23, 55]),
+    ("tools", [12111, 109, 23, 55]),
     ("traces", [793, 2, 0, 1]),
     ("upstream", [5759, 20, 2, 11]),
     ("web", [7545, 60, 17, 41]),

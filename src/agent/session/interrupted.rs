@@ -12,6 +12,14 @@ const INTERRUPTED: &str = "The call was interrupted: the server stopped while it
 const INTERRUPTED_READ: &str =
     "The call was interrupted: the server stopped before it had a result.";
 
+/// What the model reads of an interrupted call.
+pub(crate) fn interrupted_text(is_read_only: bool) -> &'static str {
+    match is_read_only {
+        true => INTERRUPTED_READ,
+        false => INTERRUPTED,
+    }
+}
+
 /// The results for the server-side calls at the end of a session that have none, because the process ended while they
 /// ran. Calls that the client has to answer are not among them.
 pub(crate) fn interrupted_results(
@@ -30,10 +38,7 @@ pub(crate) fn interrupted_results(
                 let calls = stored.message.tool_calls().iter();
                 let missing = calls.filter(|call| !answered.contains(call.id.as_str()));
                 let result = |call: &protocol::openai::tool::ToolCall| {
-                    let text = match is_read_only(&call.name) {
-                        true => INTERRUPTED_READ,
-                        false => INTERRUPTED,
-                    };
+                    let text = interrupted_text(is_read_only(&call.name));
                     StoredMessage::hidden(Message::tool_result(&call.id, text))
                 };
                 return missing.map(result).collect();

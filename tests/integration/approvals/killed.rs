@@ -68,7 +68,7 @@ async fn a_call_that_had_started_when_the_process_was_killed_is_not_made_again()
     app.restart().await;
     let answer = app.post_chat(go_on()).await;
     assert_eq!(answer.content(), "I do not know.");
-    assert_eq!(statuses(&answer), ["charge cancelled"]);
+    assert_eq!(statuses(&answer), ["charge interrupted"]);
     assert_eq!(hook.calls().len(), 1);
 }
 

@@ -607,7 +607,7 @@ async fn every_repeat_of_a_failed_turn_continues_it_and_its_call_runs_once() {
     let app = TestApp::with_tools(&upstream, &hook).await;
     let body = with(stored(json!("Go")), "tools", json!([function("pay")]));
     let keyed = with(body.clone(), "prompt_cache_key", json!("k"));
-    let by_header = |name| app.client().header(name, "one");
+    let by_header = |name| app.client().header(name, name);
     let ways = [
         (app.client().clone(), keyed),
         (by_header("session-id"), body.clone()),

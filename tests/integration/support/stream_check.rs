@@ -31,13 +31,14 @@ const PROGRESS: [(&str, &[&str]); 5] = [
 ];
 
 /// Words that a completed call may give as its status.
-const STATUSES: [&str; 6] = [
+const STATUSES: [&str; 7] = [
     "ok",
     "error",
     "denied",
     "timeout",
     "cancelled",
     "suppressed",
+    "interrupted",
 ];
 
 /// Takes the events of a stream one by one.

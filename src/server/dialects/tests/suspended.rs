@@ -229,13 +229,13 @@ async fn until_called(run: &mut Run, process: &Process, calls: usize) {
     assert_eq!(called, Ok(true), "the tool is not called");
 }
 
-/// A call that had started is answered as cancelled. An undecided call still waits.
+/// A call that had started is answered as interrupted. An undecided call still waits.
 async fn goes_on_after_the_end(process: &Process, decisions: &Decisions) {
     let (events, outcome) = process.run(nothing_new()).await;
     assert_eq!(outcome.stop_reason, StopReason::ApprovalRequired);
-    let cancelled = "complete never cancelled The call was cancelled while it was running. It may have taken effect";
+    let interrupted = "complete never interrupted The call was interrupted: the server stopped";
     assert!(
-        events.iter().any(|event| event.starts_with(cancelled)),
+        events.iter().any(|event| event.starts_with(interrupted)),
         "{events:?}"
     );
     assert_eq!(events.last().unwrap(), "waiting charge");
@@ -244,7 +244,7 @@ async fn goes_on_after_the_end(process: &Process, decisions: &Decisions) {
     let (events, outcome) = process.run(nothing_new()).await;
     assert_eq!(outcome.stop_reason, StopReason::Completed);
     assert_eq!(events[..2], ["calling never", "calling charge"]);
-    assert!(events[2].starts_with(cancelled), "{events:?}");
+    assert!(events[2].starts_with(interrupted), "{events:?}");
     assert_eq!(events[3], "complete charge ok charge {}");
     assert_eq!(
         (process.calls_of("never"), process.calls_of("charge")),
@@ -280,8 +280,8 @@ async fn two_calls_that_have_started_are_not_run_again(database: Database) {
     second.model.says("I do not know");
     let (events, _) = second.run(nothing_new()).await;
     assert_eq!(second.calls_of("never"), 0);
-    let cancelled = |event: &&String| event.contains("It may have taken effect");
-    assert_eq!(events.iter().filter(cancelled).count(), 2, "{events:?}");
+    let interrupted = |event: &&String| event.contains("It may have taken effect");
+    assert_eq!(events.iter().filter(interrupted).count(), 2, "{events:?}");
     second.end().await;
 }
 

@@ -181,7 +181,7 @@ impl ShownCalls {
         let is_ok = record.status == ToolStatus::Ok;
         let status = match record.status {
             ToolStatus::Ok => "completed",
-            ToolStatus::Cancelled => "incomplete",
+            ToolStatus::Cancelled | ToolStatus::Interrupted => "incomplete",
             _ => "failed",
         };
         let (kind, item) = match call.kind {
