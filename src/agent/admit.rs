@@ -18,7 +18,6 @@ use self::servers::level;
 use self::tool_choice::ToolChoice;
 use super::Agent;
 use super::draft::{CallDraft, Decoded, FaultScope, Faults, TurnDraft};
-pub use super::turn::KeyDefaults;
 use super::turn::{
     CallTemplate, Caller, Capability, ConnectedServer, Permissions, Route, ToolFilter, ToolSet,
     TurnRequest,

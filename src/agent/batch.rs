@@ -26,7 +26,7 @@ use redacted::BatchRedaction;
 use report::calling;
 pub(super) use report::millis;
 use tools::batch::{BatchCall, BatchEvent, StartPermission, run};
-use tools::gate::CallRefusal;
+use tools::refusal::CallRefusal;
 use tools::set::{Lookup, ToolSet};
 
 /// A batch of calls while it runs. Dropping it cancels the running tools.

@@ -13,7 +13,6 @@ pub(super) use self::resolve::{LARGE_ARGUMENTS, Resolver};
 use super::images::ShownImage;
 use super::policy::repeat::{AnsweredCall, ResultDigest};
 use super::policy::{CallDecision, CallFacts, CallOutcome};
-use crate::session::interrupted_text;
 use net::polling::{LONG_BYTES, block_in_place_if};
 use protocol::openai::citation::CitedSource;
 use protocol::openai::tool::ToolCall;
@@ -172,10 +171,7 @@ impl Call {
 
     /// The answer to a call that had started when its process ended.
     pub(super) fn interrupted(&self) -> CallRefusal {
-        CallRefusal {
-            status: ToolStatus::Interrupted,
-            text: interrupted_text(self.is_read_only()).to_owned(),
-        }
+        CallRefusal::interrupted(self.is_read_only())
     }
 
     /// Whether the call is reported to the client. Calls of tools that do not exist are not.

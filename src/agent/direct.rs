@@ -27,7 +27,8 @@ use super::{Agent, AgentError, AgentParts, RunError};
 use crate::session::Lease;
 use policy::hooks::HookRecord;
 use protocol::ids::SessionId;
-use tools::gate::{Approvals, CallRefusal, TurnPermissions};
+use tools::gate::{Approvals, TurnPermissions};
+use tools::refusal::CallRefusal;
 use tools::{CallContext, IncomingResults};
 
 /// A tool call that a client requests directly.

@@ -6,7 +6,7 @@ use super::images::{ShownImage, image_message};
 use crate::session::StoredMessage;
 use protocol::openai::message::Message;
 use protocol::openai::tool::ToolCall;
-use tools::gate::CallRefusal;
+use tools::refusal::CallRefusal;
 
 /// The calls of a round, and how far each of them is.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ pub(crate) mod service;
 pub mod settings;
 mod title;
 
-pub(crate) use self::interrupted::{interrupted_results, interrupted_text};
+pub(crate) use self::interrupted::interrupted_results;
 pub use self::service::Sessions;
 pub(crate) use self::service::UnwrittenChange;
 pub use store::{

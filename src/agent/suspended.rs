@@ -17,6 +17,7 @@ use super::{Agent, AgentError, citations};
 use crate::session::{Change, StoredMessage, StoredSession, TurnChange, View, interrupted_results};
 use protocol::ids::{Owner, RunId, SessionId};
 use tools::cited_sources::CitedSources;
+use tools::refusal::CallRefusal;
 
 /// What ends a suspended turn: the messages that the session lacks, and the events of the answer.
 struct EndOfTurn {
@@ -54,7 +55,7 @@ impl Agent {
         let end = match take_suspended(&mut stored) {
             Some(suspended) => self.end_of(suspended, &stored, owner, run).await,
             None => EndOfTurn {
-                messages: interrupted_results(&stored, |_| false),
+                messages: interrupted_results(&stored, |_| CallRefusal::interrupted(false).text),
                 events: vec![
                     started(),
                     AgentEvent::Finished(Box::new(Outcome::cancelled())),

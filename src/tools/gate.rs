@@ -27,7 +27,7 @@ use self::audit::DecidedBy;
 pub use self::audit::DecisionCounter;
 pub(crate) use self::hooked::PassedResult;
 pub use self::permissions::TurnPermissions;
-pub use super::refusal::CallRefusal;
+use super::refusal::CallRefusal;
 use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool};

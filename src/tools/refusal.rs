@@ -145,6 +145,31 @@ impl CallRefusal {
         Self::new(ToolStatus::Suppressed, text)
     }
 
+    /// The refusal of a call of a model whose turn has reached a limit.
+    pub fn at_limit() -> Self {
+        let text = "This call was not run: the turn had reached its limit.";
+        Self::new(ToolStatus::Cancelled, text)
+    }
+
+    /// The refusal of a call whose arguments are cut off.
+    pub fn cut_off() -> Self {
+        let text = "This call was cut off by the token limit before its arguments were complete, and was not run. Make it \
+                    again, with shorter arguments or alone.";
+        Self::new(ToolStatus::Error, text)
+    }
+
+    /// The end of a call that had started when its process ended.
+    pub fn interrupted(is_read_only: bool) -> Self {
+        let text = match is_read_only {
+            true => "The call was interrupted: the server stopped before it had a result.",
+            false => {
+                "The call was interrupted: the server stopped while it was running or before it started. It may have \
+                 taken effect or not; find out before you repeat it."
+            }
+        };
+        Self::new(ToolStatus::Interrupted, text)
+    }
+
     /// The refusal of a call that could not be stored before it runs.
     pub fn unwritten() -> Self {
         let text = "This call was not run and nothing was done: the history of the conversation could not be written.";

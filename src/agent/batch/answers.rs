@@ -15,7 +15,7 @@ use super::report::{add_note, count_call, fill_blank, unseen};
 use tools::ToolOutput;
 use tools::batch::ToolResult;
 use tools::cap::cap_result;
-use tools::gate::CallRefusal;
+use tools::refusal::CallRefusal;
 use tools::repair;
 
 impl Batch {

@@ -8,7 +8,8 @@ use super::{Call, CallEffect};
 use protocol::ids::shown;
 use protocol::openai::tool::{CallKind, ToolCall};
 use tools::ToolPolicy;
-use tools::gate::{CallRefusal, Gate};
+use tools::gate::Gate;
+use tools::refusal::CallRefusal;
 use tools::repair::{Repair, Repaired, match_name};
 use tools::set::{Lookup, ToolSet};
 
@@ -139,9 +140,7 @@ impl CallEffect {
 fn cut_call(mut call: ToolCall) -> Call {
     let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
     call.arguments = "{}".to_owned();
-    let problem = "This call was cut off by the token limit before its arguments were complete, and was not run. \
-         Make it again, with shorter arguments or alone.";
-    Call::new(call, facts, problem.to_owned(), Vec::new())
+    Call::new(call, facts, CallRefusal::cut_off().text, Vec::new())
 }
 
 /// The text about a tool that does not exist, or that the request forbids.

@@ -13,6 +13,7 @@ use crate::session::{
 use net::polling::{LONG_BYTES, block_in_place_if};
 use protocol::openai::citation::CitedSource;
 use protocol::openai::message::{Message, Role};
+use tools::refusal::CallRefusal;
 
 /// A request that is joined to the history of its session.
 #[derive(Debug)]
@@ -185,7 +186,9 @@ pub(super) fn open_results(
     suspended: Option<SuspendedTurn>,
 ) -> Vec<StoredMessage> {
     let Some(SuspendedTurn { mut batch, .. }) = suspended else {
-        return interrupted_results(stored, |name| request.tools.is_read_only(name));
+        return interrupted_results(stored, |name| {
+            CallRefusal::interrupted(request.tools.is_read_only(name)).text
+        });
     };
     batch.give_up();
     // The assistant message with the calls is stored already.

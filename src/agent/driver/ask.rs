@@ -13,7 +13,8 @@ use super::super::event::{AgentEvent, WaitingCall};
 use super::super::stop::StopReason;
 use super::{Aborted, Phase, Run};
 use crate::session::{ApprovalQuestion, StoreError};
-use tools::gate::{ApprovalAnswer, CallRefusal};
+use tools::gate::ApprovalAnswer;
+use tools::refusal::CallRefusal;
 
 /// Pause between two looks for decisions that other processes have stored.
 /// Tried by `killed::one_replica_asks_another_is_told_and_a_third_goes_on`.

@@ -13,7 +13,7 @@ use super::{FollowUp, Phase, Run, named_contents};
 use crate::session::{StoredMessage, TurnChange};
 use protocol::openai::message::Message;
 use protocol::openai::tool::ToolCall;
-use tools::gate::CallRefusal;
+use tools::refusal::CallRefusal;
 use upstream::assemble::ModelReply;
 
 impl Run {

@@ -15,6 +15,7 @@ use crate::session::{StoredMessage, View};
 use protocol::openai::message::Message;
 use protocol::openai::tool::ToolCall;
 use protocol::openai::usage::FinishReason;
+use tools::refusal::CallRefusal;
 use upstream::assemble::ModelReply;
 
 impl Run {
@@ -84,7 +85,7 @@ impl Run {
         &mut self,
         reply: &ModelReply,
         resolved: &[Call],
-        text: &str,
+        refusal: &CallRefusal,
     ) -> Vec<StoredMessage> {
         self.answer_text.end_round(&reply.text);
         let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
@@ -92,7 +93,7 @@ impl Run {
         stored.extend(
             calls
                 .iter()
-                .map(|call| StoredMessage::hidden(Message::tool_result(&call.id, text))),
+                .map(|call| StoredMessage::hidden(Message::tool_result(&call.id, &refusal.text))),
         );
         stored
     }

@@ -15,6 +15,7 @@ use super::{Aborted, Phase, Run};
 use net::polling::block_in_place_if;
 use protocol::openai::tool::ToolCall;
 use protocol::openai::usage::FinishReason;
+use tools::refusal::CallRefusal;
 use upstream::assemble::ModelReply;
 use upstream::learned::LearnedQuirk;
 use upstream::retry::is_too_long;
@@ -23,10 +24,6 @@ use upstream::{ModelCall, Upstream};
 
 /// Threshold of calls in an answer above which their validation may take long.
 const MANY_CALLS: usize = 8;
-/// The result for the model of a call that a limit keeps from running.
-const NOT_RUN_LIMIT: &str = "This call was not run: the turn had reached its limit.";
-/// The result for the model of a call that was asked for when the turn was to end.
-pub(super) const NOT_RUN_CANCELLED: &str = "This call was not run: the turn was cancelled.";
 
 impl Run {
     /// Starts the next model call, or ends the turn if the machine decides so.
@@ -217,14 +214,14 @@ impl Run {
             AfterModelCall::Abandon(reason) => {
                 self.queue_events(buffered);
                 self.limit_notice(reason);
-                let mut end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
+                let mut end = self.unrun_messages(&reply, &resolved, &CallRefusal::at_limit());
                 end.extend(self.explain_limit(reason));
                 self.finish(reason, end).await
             }
             AfterModelCall::Fail(reason) => {
                 // A turn that fails in its first round stores nothing.
                 if self.turn.machine.round() > 0 {
-                    let end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
+                    let end = self.unrun_messages(&reply, &resolved, &CallRefusal::at_limit());
                     self.store(end, Vec::new()).await;
                 }
                 self.fail_at_limit(reason);
@@ -232,7 +229,7 @@ impl Run {
             }
             AfterModelCall::Batch(_) if self.control.stops_after_round() => {
                 self.queue_events(buffered);
-                let end = self.unrun_messages(&reply, &resolved, NOT_RUN_CANCELLED);
+                let end = self.unrun_messages(&reply, &resolved, &CallRefusal::cancelled());
                 self.finish(StopReason::Cancelled, end).await
             }
             AfterModelCall::Batch(decisions) => {

@@ -5,26 +5,11 @@ use std::collections::HashSet;
 use super::{StoredMessage, StoredSession};
 use protocol::openai::message::{Message, Role};
 
-/// The result of an interrupted call that may have had an effect.
-const INTERRUPTED: &str = "The call was interrupted: the server stopped while it was running or before it started. It may have \
-                           taken effect or not; find out before you repeat it.";
-/// The result of an interrupted call that changes nothing.
-const INTERRUPTED_READ: &str =
-    "The call was interrupted: the server stopped before it had a result.";
-
-/// What the model reads of an interrupted call.
-pub(crate) fn interrupted_text(is_read_only: bool) -> &'static str {
-    match is_read_only {
-        true => INTERRUPTED_READ,
-        false => INTERRUPTED,
-    }
-}
-
 /// The results for the server-side calls at the end of a session that have none, because the process ended while they
-/// ran. Calls that the client has to answer are not among them.
+/// ran. `text_of` says what the model reads of a call of a tool. Calls that the client has to answer are not among them.
 pub(crate) fn interrupted_results(
     session: &StoredSession,
-    is_read_only: impl Fn(&str) -> bool,
+    text_of: impl Fn(&str) -> String,
 ) -> Vec<StoredMessage> {
     let mut answered = HashSet::new();
     for stored in session.messages.iter().rev() {
@@ -38,8 +23,8 @@ pub(crate) fn interrupted_results(
                 let calls = stored.message.tool_calls().iter();
                 let missing = calls.filter(|call| !answered.contains(call.id.as_str()));
                 let result = |call: &protocol::openai::tool::ToolCall| {
-                    let text = interrupted_text(is_read_only(&call.name));
-                    StoredMessage::hidden(Message::tool_result(&call.id, text))
+                    let text = text_of(&call.name);
+                    StoredMessage::hidden(Message::tool_result(&call.id, &text))
                 };
                 return missing.map(result).collect();
             }
@@ -82,19 +67,19 @@ mod tests {
 
     #[test]
     fn calls_without_results_at_the_end_get_results() {
-        let look = |name: &str| name == "look";
-        let both = interrupted_results(&session(&[USER, CALLS]), look);
+        let text_of = |name: &str| format!("{name} was interrupted");
+        let both = interrupted_results(&session(&[USER, CALLS]), text_of);
         let texts: Vec<_> = both.iter().map(|one| one.message.content_text()).collect();
-        assert_eq!(texts, [INTERRUPTED, INTERRUPTED_READ]);
+        assert_eq!(texts, ["pay was interrupted", "look was interrupted"]);
         assert!(both.iter().all(|one| one.hidden));
-        let one = interrupted_results(&session(&[USER, CALLS, RESULT]), look);
+        let one = interrupted_results(&session(&[USER, CALLS, RESULT]), text_of);
         assert_eq!(one.len(), 1);
         assert_eq!(one[0].message.tool_call_id(), Some("b"));
     }
 
     #[test]
     fn a_history_that_ends_otherwise_gets_nothing() {
-        let none = |session: &StoredSession| interrupted_results(session, |_| false).is_empty();
+        let none = |session: &StoredSession| interrupted_results(session, str::to_owned).is_empty();
         assert!(none(&session(&[])));
         assert!(none(&session(&[USER])));
         assert!(none(&session(&[USER, CALLS, RESULT, USER])));

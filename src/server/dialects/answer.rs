@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::chat::answer::ChatEncoding;
 use super::chat::decode::ChatOptions;
 use super::chat::encode::CallCollector;
-use super::end::{Answer, Failure};
+use super::end::{Answer, ErrorForm, Failure};
 use super::responses::answer::ResponseEncoding;
 use super::responses::decode::ResponseOptions;
 use super::{chat, responses};
@@ -17,8 +17,8 @@ use agent::event::AgentEvent;
 use agent::inputs::FilePosition;
 use protocol::ids::RunId;
 
-/// A dialect, as a route and the form of an answer name it. The error of a run is written in the dialect of its answer,
-/// another error in that of the route.
+/// A dialect, as a route names it. The error of a run is written in the form of its answer's dialect, any other error in
+/// that of the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Chat,
@@ -26,8 +26,8 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// The body of an error as JSON text in the dialect's own form; `None` where that is OpenAI's envelope.
-    pub(crate) fn error_body(self, _failure: impl FnOnce() -> Failure) -> Option<String> {
+    /// The dialect's own form of errors; `None` where that is OpenAI's envelope.
+    pub(crate) fn error_form(self) -> Option<ErrorForm> {
         match self {
             Self::Chat | Self::Responses => None,
         }
@@ -62,11 +62,11 @@ impl AnswerForm {
         }
     }
 
-    /// The dialect in whose form an error is written.
-    pub(crate) fn dialect(&self) -> Option<Dialect> {
+    /// The form in which an error of the run is written, if it is not OpenAI's envelope.
+    pub(crate) fn error_form(&self) -> Option<ErrorForm> {
         match self {
-            Self::Chat(_) => Some(Dialect::Chat),
-            Self::Responses(_) => Some(Dialect::Responses),
+            Self::Chat(_) => Dialect::Chat.error_form(),
+            Self::Responses(_) => Dialect::Responses.error_form(),
             Self::Call => None,
         }
     }

@@ -27,6 +27,9 @@ impl Answer {
     }
 }
 
+/// Writes the body of an error as JSON text in a dialect's own form.
+pub(crate) type ErrorForm = fn(&Failure) -> String;
+
 /// An error in the form that a client gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {

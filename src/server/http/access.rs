@@ -9,7 +9,7 @@ use super::AppState;
 use super::auth::Authenticator;
 use super::forward::ForwardRules;
 use super::settings::{ApiKey, Settings};
-use agent::admit::KeyDefaults;
+use agent::turn::KeyDefaults;
 use protocol::ids::Owner;
 
 /// What follows from the API keys.

@@ -183,7 +183,7 @@ mod tests {
                 sha256: Sha256::digest(key.as_bytes()).into(),
                 forward: None,
                 operator: false,
-                defaults: agent::admit::KeyDefaults::default(),
+                defaults: agent::turn::KeyDefaults::default(),
             })
             .collect();
         Authenticator::new(&keys, &["Proxy.Corp".into(), "*.lab".into()])

@@ -83,11 +83,7 @@ fn describe_complete(operation: Operation<'_>) -> Operation<'_> {
              the model and runs server-side tools until there is an answer. The headers that are described here come from \
              the loop; the model server's `x-ratelimit-…` come as `x-upstream-ratelimit-…`.",
         )
-        .header(
-            "idempotency-key",
-            json!({"type": "string", "pattern": "^[!-~]{1,255}$"}),
-            "A request that is sent again under the same key leads to the run of the first one.",
-        )
+        .keyed("A request that is sent again under the same key leads to the run of the first one.")
         .header(
             "x-session-id",
             json!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}),

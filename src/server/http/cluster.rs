@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::edge::{self, AnsweringReplica, REPLICA, REQUEST_ID, RequestPermit};
-use super::error::{ApiError, codes, in_dialect};
+use super::error::{ApiError, codes, in_form};
 use super::extract::{Path, Query};
 use super::routes::Concerned;
 use super::stream::{LAST_EVENT_ID, followed};
@@ -99,10 +99,10 @@ async fn admit(State(state): State<AppState>, request: Request, next: Next) -> R
         tracing::debug!("a request to the internal address is not signed with the cluster key");
         return refused();
     };
-    let dialect = state.routes.of(&request).dialect;
+    let form = state.routes.of(&request).error_form;
     let answered = answer_signed(&state, &signed, request, next).await;
     let response = answered.unwrap_or_else(IntoResponse::into_response);
-    let mut response = in_dialect(response, dialect);
+    let mut response = in_form(response, form);
     if let Some(name) = &state.settings.replica_name {
         response.headers_mut().insert(REPLICA, name.clone());
     }

@@ -17,7 +17,7 @@ use http_body::Body as _;
 pub(super) use self::record::{BodyEnd, RequestRecord};
 pub(super) use self::refused::RefusalLog;
 use super::auth::is_cross_origin;
-use super::error::{ApiError, Cause, codes, in_dialect};
+use super::error::{ApiError, Cause, codes, in_form};
 use super::routes::RouteFacts;
 use super::served::Served;
 use super::{AppState, body, console, reads};
@@ -79,7 +79,7 @@ pub(super) async fn guard(
         }
         Err(error) => error.into_response(),
     };
-    let response = in_dialect(response, route.dialect);
+    let response = in_form(response, route.error_form);
     finish(&state, response, &request_id, record)
 }
 

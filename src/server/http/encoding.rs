@@ -6,8 +6,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::error::{ApiError, ErrorParts, codes};
-use crate::dialects::answer::{AnswerForm, Dialect};
-use crate::dialects::end::Answer;
+use crate::dialects::answer::AnswerForm;
+use crate::dialects::end::{Answer, ErrorForm};
 use agent::AgentError;
 use agent::event::AgentEvent;
 use agent::metrics::Metrics;
@@ -29,70 +29,50 @@ pub(super) struct AnswerContext {
 
 /// Turns the reports of a run into lines and the answer.
 pub(super) fn encode(form: &AnswerForm, run: &RunId, context: AnswerContext) -> Encode {
-    let (mut encoder, dialect) = (form.encoder(run), form.dialect());
+    let (mut encoder, error_form) = (form.encoder(run), form.error_form());
     let is_call = matches!(form, AnswerForm::Call);
     let mut first_text_seen = false;
-    Box::new(move |report, out| match report {
-        RunReport::Event(event) => {
-            if !first_text_seen
-                && matches!(event, AgentEvent::Text(_) | AgentEvent::Reasoning { .. })
-            {
-                first_text_seen = true;
-                context.metrics.first_token(context.began.elapsed());
-            }
-            let ends = matches!(event, AgentEvent::Finished(_));
-            match encoder.encode(event, out) {
-                Some(answer) => Some(answered(answer)),
-                // The record of the call never came.
-                None if is_call && ends => {
-                    Some(failed(codes::CALL_CANCELLED.error(), dialect, None))
+    Box::new(move |report, out| {
+        let (error, side_effects, waited) = match report {
+            RunReport::Event(event) => {
+                let is_text = matches!(event, AgentEvent::Text(_) | AgentEvent::Reasoning { .. });
+                if is_text && !std::mem::replace(&mut first_text_seen, true) {
+                    context.metrics.first_token(context.began.elapsed());
                 }
-                None => None,
+                let ends = matches!(event, AgentEvent::Finished(_));
+                return match encoder.encode(event, out) {
+                    Some(answer) => Some(answered(answer)),
+                    // The record of the call never came.
+                    None if is_call && ends => {
+                        Some(failed(codes::CALL_CANCELLED.error(), error_form, None))
+                    }
+                    None => None,
+                };
             }
-        }
-        RunReport::Failed(error) => {
-            let waited = Some(error.waited);
-            let do_not_retry = error.side_effects && !context.has_key;
-            let error = match error.error {
-                AgentError::NothingWaits if context.is_resumed => ApiError::run_left(),
-                AgentError::NothingWaits => ApiError::nothing_waits(encoder.input_field()),
-                error => ApiError::of_turn(error, |position| encoder.file_path(position)),
-            };
-            let error = retried(error, do_not_retry);
-            let answer = encoder.fail(&error.failure(), out);
-            Some(ended(answer, error, dialect, waited))
-        }
-        RunReport::Panicked { side_effects } => {
-            let do_not_retry = side_effects && !context.has_key;
-            let error = retried(codes::INTERNAL.error(), do_not_retry);
-            let answer = encoder.fail(&error.failure(), out);
-            Some(ended(answer, error, dialect, None))
-        }
+            RunReport::Failed(error) => {
+                let (side_effects, waited) = (error.side_effects, Some(error.waited));
+                let error = match error.error {
+                    AgentError::NothingWaits if context.is_resumed => ApiError::run_left(),
+                    AgentError::NothingWaits => ApiError::nothing_waits(encoder.input_field()),
+                    error => ApiError::of_turn(error, |position| encoder.file_path(position)),
+                };
+                (error, side_effects, waited)
+            }
+            RunReport::Panicked { side_effects } => (codes::INTERNAL.error(), side_effects, None),
+        };
+        let error = match side_effects && !context.has_key {
+            true => error.after_side_effects(),
+            false => error,
+        };
+        Some(match encoder.fail(&error.failure(), out) {
+            Some(answer) => RunAnswer {
+                waited: Some(waited.unwrap_or_default()),
+                cause: error.into_parts().cause,
+                ..answered(answer)
+            },
+            None => failed(error, error_form, waited),
+        })
     })
-}
-
-fn retried(error: ApiError, do_not_retry: bool) -> ApiError {
-    match do_not_retry {
-        true => error.after_side_effects(),
-        false => error,
-    }
-}
-
-/// The answer of a run that failed: that of its dialect, if the dialect has one that tells of the error.
-fn ended(
-    answer: Option<Answer>,
-    error: ApiError,
-    dialect: Option<Dialect>,
-    waited: Option<Duration>,
-) -> RunAnswer {
-    match answer {
-        Some(answer) => RunAnswer {
-            waited: Some(waited.unwrap_or_default()),
-            cause: error.into_parts().cause,
-            ..answered(answer)
-        },
-        None => failed(error, dialect, waited),
-    }
 }
 
 fn answered(answer: Answer) -> RunAnswer {
@@ -107,10 +87,10 @@ fn answered(answer: Answer) -> RunAnswer {
     }
 }
 
-/// An error as the answer of a run, in the form of its dialect.
+/// An error as the answer of a run.
 pub(super) fn failed(
     error: ApiError,
-    dialect: Option<Dialect>,
+    form: Option<ErrorForm>,
     waited: Option<Duration>,
 ) -> RunAnswer {
     let ErrorParts {
@@ -118,7 +98,7 @@ pub(super) fn failed(
         headers,
         body,
         cause,
-    } = error.into_parts_in(dialect);
+    } = error.into_parts_in(form);
     RunAnswer {
         status,
         headers,

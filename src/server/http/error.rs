@@ -20,8 +20,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use self::codes::ErrorCode;
 use super::headers::mark_upstream_error;
-use crate::dialects::answer::Dialect;
-use crate::dialects::end::Failure;
+use crate::dialects::end::{ErrorForm, Failure};
 use agent::metrics::RefusedLabel;
 use protocol::openai::error::{ErrorBody, ErrorDetail, ReportedError};
 use protocol::openai::request::RequestError;
@@ -237,9 +236,9 @@ impl ApiError {
         temporary.contains(&self.0.status) && !self.is_upstreams()
     }
 
-    /// The same in the form of a dialect.
-    pub(super) fn into_parts_in(self, dialect: Option<Dialect>) -> ErrorParts {
-        let own = dialect.and_then(|dialect| dialect.error_body(|| self.failure()));
+    /// The parts of the answer in a dialect's own form, if it has one.
+    pub(super) fn into_parts_in(self, form: Option<ErrorForm>) -> ErrorParts {
+        let own = form.map(|form| form(&self.failure()));
         let mut parts = self.into_parts();
         if let Some(own) = own {
             describe_own(&mut parts.headers);
@@ -253,7 +252,7 @@ impl ApiError {
         self.take_parts()
     }
 
-    /// The same. What the dialects write of the error is left.
+    /// Takes the parts. What [`Self::failure`] needs stays.
     fn take_parts(&mut self) -> ErrorParts {
         let (is_upstreams, is_temporary) = (self.is_upstreams(), self.is_temporary());
         let (mut headers, body) = match &mut self.0.upstream {
@@ -288,12 +287,12 @@ impl ApiError {
     }
 }
 
-/// An error response in the form of the dialect of its route.
-pub(super) fn in_dialect(mut response: Response, dialect: Option<Dialect>) -> Response {
+/// An error response in the own form of its route's dialect, if it has one.
+pub(super) fn in_form(mut response: Response, form: Option<ErrorForm>) -> Response {
     let error = response.extensions_mut().remove::<Arc<ApiError>>();
-    if let Some(own) = error.and_then(|error| dialect?.error_body(|| error.failure())) {
+    if let (Some(error), Some(form)) = (error, form) {
         describe_own(response.headers_mut());
-        *response.body_mut() = own.into();
+        *response.body_mut() = form(&error.failure()).into();
     }
     response
 }
@@ -349,5 +348,67 @@ impl From<RequestError> for ApiError {
         let mut answer = code.with(error.message);
         answer.0.param = error.param;
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::upstream::UpstreamError;
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn toy(failure: &Failure) -> String {
+        let error = ReportedError::read(&failure.envelope);
+        format!(
+            "{{\"toy\":{:?},\"status\":{}}}",
+            error.message.unwrap_or_default(),
+            failure.status.as_u16()
+        )
+    }
+
+    fn errors() -> [(ApiError, &'static str); 2] {
+        let headers = [(CONTENT_TYPE, "text/html"), (CONTENT_ENCODING, "identity")];
+        let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        let of_upstream = UpstreamError::Status {
+            upstream: "u".into(),
+            status: StatusCode::IM_A_TEAPOT,
+            headers: Box::new(HeaderMap::from_iter(headers)),
+            body: Bytes::from_static(b"{\"error\":{\"message\":\"short and stout\"}}"),
+        };
+        let own = codes::NOT_RUNNING.with("it has ended");
+        [
+            (own, r#"{"toy":"it has ended","status":409}"#),
+            (
+                ApiError::from_forwarded(of_upstream),
+                r#"{"toy":"short and stout","status":418}"#,
+            ),
+        ]
+    }
+
+    #[tokio::test]
+    async fn an_error_has_the_form_of_a_dialect_that_has_one() {
+        for (error, expected) in errors() {
+            let response = in_form(error.into_response(), Some(toy));
+            assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+            assert!(!response.headers().contains_key(CONTENT_ENCODING));
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, expected);
+        }
+        for (error, expected) in errors() {
+            let parts = error.into_parts_in(Some(toy));
+            assert_eq!(parts.headers[CONTENT_TYPE], "application/json");
+            assert!(!parts.headers.contains_key(CONTENT_ENCODING));
+            assert_eq!(parts.body, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_form_an_error_stays_as_it_is() {
+        let [_, (error, _)] = errors();
+        let response = in_form(error.into_response(), None);
+        assert_eq!(response.headers()[CONTENT_TYPE], "text/html");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "{\"error\":{\"message\":\"short and stout\"}}");
     }
 }

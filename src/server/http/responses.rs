@@ -23,6 +23,7 @@ use self::retry::RequestDigest;
 pub(super) use self::retry::RetriedRequests;
 use super::body::HeldBody;
 use super::error::{ApiError, codes};
+use super::openapi::cases;
 use super::openapi::headers::{HeaderKind, OF_LOOP};
 use super::openapi::operation::Operation;
 use super::routes::{ApiEndpoint, Group};
@@ -120,11 +121,7 @@ fn describe_create(operation: Operation<'_>) -> Operation<'_> {
              `function_call` is always the client's to run. A request that concerns nothing here goes as it came to a model \
              server that speaks this API itself, and so does its answer.",
         )
-        .header(
-            "idempotency-key",
-            json!({"type": "string", "pattern": "^[!-~]{1,255}$"}),
-            "A request that is sent again under the same key leads to the run of the first one.",
-        )
+        .keyed("A request that is sent again under the same key leads to the run of the first one.")
         .header(
             "x-session-id",
             json!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}),
@@ -139,13 +136,8 @@ fn describe_create(operation: Operation<'_>) -> Operation<'_> {
         .answers_or_passes_on::<ResponseObject>(200, "agent", "The response; with `stream`, its events.")
         .streams::<ResponseEvent>(200)
         .with_headers(200, &OF_LOOP)
+        .fails(cases::REFERENCES)
         .fails(&[
-            codes::UNSUPPORTED_TOOL,
-            codes::PREVIOUS_RESPONSE_NOT_FOUND,
-            codes::CONVERSATION_NOT_FOUND,
-            codes::CONTAINER_NOT_FOUND,
-            codes::NO_TOOL_CALL_FOUND,
-            codes::ITEM_NOT_FOUND,
             codes::APPROVAL_DECIDED,
         ])
         .fails_as_turn()
@@ -196,16 +188,8 @@ fn describe_input_tokens(operation: Operation<'_>) -> Operation<'_> {
                 "`true` if the number is an estimate.",
             )],
         )
-        .fails(&[
-            codes::UNSUPPORTED_TOOL,
-            codes::PREVIOUS_RESPONSE_NOT_FOUND,
-            codes::CONVERSATION_NOT_FOUND,
-            codes::CONTAINER_NOT_FOUND,
-            codes::NO_TOOL_CALL_FOUND,
-            codes::ITEM_NOT_FOUND,
-            codes::MODEL_NOT_FOUND,
-            codes::SESSION_STORE_UNAVAILABLE,
-        ])
+        .fails(cases::REFERENCES)
+        .fails(&[codes::MODEL_NOT_FOUND, codes::SESSION_STORE_UNAVAILABLE])
 }
 
 /// `POST /v1/responses/compact`

@@ -103,8 +103,8 @@ async fn resume(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), Resu
             owner = owner.name(),
             "the API key of a run that waited was removed; it does not go on"
         );
-        let dialect = form_of(state, run, &suspended).dialect();
-        let answer = failed(codes::KEY_REMOVED.error(), dialect, None);
+        let form = form_of(state, run, &suspended).error_form();
+        let answer = failed(codes::KEY_REMOVED.error(), form, None);
         state.runs.take_suspended(owner, run).await?;
         let store = &state.sessions.store;
         return Ok(store.end_run(run, owner, answer).await?);

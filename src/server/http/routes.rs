@@ -12,6 +12,7 @@ use super::AppState;
 use super::openapi::operation::Operation;
 use super::probe::{Probes, is_below};
 use crate::dialects::answer::Dialect;
+use crate::dialects::end::ErrorForm;
 use agent::metrics::RouteLabel;
 
 /// Describes the operation of a route.
@@ -173,7 +174,8 @@ impl ApiEndpoint {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RouteFacts {
     pub(super) label: RouteLabel,
-    pub(super) dialect: Option<Dialect>,
+    /// The form of errors, if it is not OpenAI's envelope.
+    pub(super) error_form: Option<ErrorForm>,
     /// The route is public.
     pub(super) is_open: bool,
 }
@@ -182,7 +184,7 @@ impl RouteFacts {
     /// Of a path without a route.
     const UNKNOWN: Self = Self {
         label: RouteLabel::Other,
-        dialect: None,
+        error_form: None,
         is_open: false,
     };
 }
@@ -191,8 +193,8 @@ impl RouteFacts {
 #[derive(Debug, Default)]
 pub(super) struct RouteTable {
     by_path: HashMap<&'static str, Vec<(Option<Method>, RouteFacts)>>,
-    /// The beginnings of paths that are not forwarded, each with its dialect.
-    reserved: Vec<(&'static str, Option<Dialect>)>,
+    /// The beginnings of paths that are not forwarded, each with its form of errors.
+    reserved: Vec<(&'static str, Option<ErrorForm>)>,
     pub(super) probes: Probes,
 }
 
@@ -200,21 +202,19 @@ impl RouteTable {
     pub(super) fn new(groups: &[Group]) -> Self {
         let mut table = Self::default();
         for group in groups {
+            let error_form = group.dialect.and_then(Dialect::error_form);
             if !group.prefix.is_empty() && !group.is_forwarded {
-                table.reserved.push((group.prefix, group.dialect));
+                table.reserved.push((group.prefix, error_form));
             }
             if group.is_probed {
-                let of_head = group
-                    .head_probes
-                    .iter()
-                    .copied()
-                    .chain(group.paths_without_get());
+                let of_head = group.head_probes.iter().copied();
+                let of_head = of_head.chain(group.paths_without_get());
                 table.probes.add(group.prefix, of_head);
             }
             for route in &group.endpoints {
                 let facts = RouteFacts {
                     label: route.label.unwrap_or(group.label),
-                    dialect: group.dialect,
+                    error_form,
                     is_open: route.is_open,
                 };
                 let of_path = table.by_path.entry(route.path).or_default();
@@ -240,14 +240,14 @@ impl RouteTable {
             .map_or(RouteFacts::UNKNOWN, |(_, facts)| *facts);
         RouteFacts {
             // Below a dialect's path there may be no route.
-            dialect: facts
-                .dialect
+            error_form: facts
+                .error_form
                 .or_else(|| self.reserved_for(request.uri().path())?.1),
             ..facts
         }
     }
 
-    fn reserved_for(&self, path: &str) -> Option<&(&'static str, Option<Dialect>)> {
+    fn reserved_for(&self, path: &str) -> Option<&(&'static str, Option<ErrorForm>)> {
         let mut reserved = self.reserved.iter();
         reserved.find(|(prefix, _)| is_below(path, prefix))
     }
@@ -284,5 +284,30 @@ impl Group {
         };
         let paths = self.endpoints.iter().map(|route| route.path);
         paths.filter(move |path| !has_get(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    #[test]
+    fn a_path_below_a_dialect_has_its_form_of_errors() {
+        let mut table = RouteTable::new(&crate::http::groups());
+        table
+            .reserved
+            .push(("/v1/toy", Some(|failure| failure.envelope.clone())));
+        for (path, has_form) in [
+            ("/v1/toy", true),
+            ("/v1/toy/x", true),
+            ("/v1/toys", false),
+            ("/v1/files/x", false),
+            ("/", false),
+        ] {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            assert_eq!(table.of(&request).error_form.is_some(), has_form, "{path}");
+        }
     }
 }

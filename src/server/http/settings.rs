@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 
-pub(crate) use agent::admit::KeyDefaults;
+pub(crate) use agent::turn::KeyDefaults;
 
 /// Memory for a byte of a body that is parsed.
 pub(crate) const PARSE_FACTOR: u64 = 8;

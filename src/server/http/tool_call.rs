@@ -201,11 +201,7 @@ fn describe_call(operation: Operation<'_>) -> Operation<'_> {
              called.",
         )
         .path("name", "The name of the tool, as `GET /v1/agent/tools` lists it, or of a function of the dispatch URL.")
-        .header(
-            "idempotency-key",
-            json!({"type": "string", "pattern": "^[!-~]{1,255}$"}),
-            "A request that is sent again under the same key gets the same answer, and the call is made once.",
-        )
+        .keyed("A request that is sent again under the same key gets the same answer, and the call is made once.")
         .header(
             "x-session-id",
             json!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}),

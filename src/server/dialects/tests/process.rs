@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::dialects::chat::decode::decode;
 use crate::dialects::fields::head::RequestHead;
-use agent::admit::{Admitted, KeyDefaults};
+use agent::admit::Admitted;
 use agent::control::TurnControl;
 use agent::driver::Run;
 use agent::event::{AgentEvent, Outcome};
@@ -25,7 +25,7 @@ use agent::session::{self, Sessions, StoredSession};
 use agent::settings::Settings;
 use agent::stop::TurnEnd;
 use agent::traces::Traces;
-use agent::turn::{Caller, TurnRecord, TurnRequest};
+use agent::turn::{Caller, KeyDefaults, TurnRecord, TurnRequest};
 use agent::{Agent, AgentParts, ToolServices};
 use blobs::settings::BlobLocation;
 use policy::hooks::Hooks;

@@ -86,7 +86,7 @@ mod tests {
             sha256: [0; 32],
             forward: forward.map(owned),
             operator: false,
-            defaults: agent::admit::KeyDefaults::default(),
+            defaults: agent::turn::KeyDefaults::default(),
         }
     }
 

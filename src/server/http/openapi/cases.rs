@@ -38,3 +38,12 @@ pub(super) const OF_TURN: &[ErrorCode] = &[
     codes::FILE_STORE_UNAVAILABLE,
     codes::SHUTTING_DOWN,
 ];
+/// Of what a request of the Responses API refers to.
+pub(in crate::http) const REFERENCES: &[ErrorCode] = &[
+    codes::UNSUPPORTED_TOOL,
+    codes::PREVIOUS_RESPONSE_NOT_FOUND,
+    codes::CONVERSATION_NOT_FOUND,
+    codes::CONTAINER_NOT_FOUND,
+    codes::NO_TOOL_CALL_FOUND,
+    codes::ITEM_NOT_FOUND,
+];

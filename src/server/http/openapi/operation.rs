@@ -95,6 +95,12 @@ impl<'a> Operation<'a> {
         self.parameter("header", name, schema, description)
     }
 
+    /// The header `idempotency-key`.
+    pub(in crate::http) fn keyed(self, description: &str) -> Self {
+        let schema = json!({"type": "string", "pattern": "^[!-~]{1,255}$"});
+        self.header("idempotency-key", schema, description)
+    }
+
     fn parameter(mut self, place: &str, name: &str, schema: Value, description: &str) -> Self {
         let mut parameter = json!({
             "in": place, "name": name, "required": place == "path", "description": description,
