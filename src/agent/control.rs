@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use protocol::ids::RunId;
@@ -20,6 +21,8 @@ struct Inner {
     calls_started: AtomicBool,
     side_effects: AtomicBool,
     suspended: AtomicBool,
+    /// The turn is about to end as suspended and heeds no cancellation any more.
+    closed: Mutex<bool>,
 }
 
 /// Why a turn is aborted.
@@ -44,6 +47,7 @@ impl TurnControl {
             calls_started: AtomicBool::new(false),
             side_effects: AtomicBool::new(false),
             suspended: AtomicBool::new(false),
+            closed: Mutex::new(false),
         }))
     }
 
@@ -58,9 +62,33 @@ impl TurnControl {
         self.0.aborted.cancel();
     }
 
-    /// Lets the batch in progress end, or the model call if no batch runs, and ends the turn then.
-    pub(crate) fn stop_after_round(&self) {
-        self.0.after_round.store(true, Ordering::Relaxed);
+    /// Asks the turn to end as cancelled: immediately, or after its round. Returns whether the turn heeds that. A turn that
+    /// is about to be suspended does not, nor does one that ends for another reason.
+    pub(crate) fn request_cancel(&self, after_round: bool) -> bool {
+        let closed = self.0.closed.lock();
+        let ends_otherwise = self
+            .abort_reason()
+            .is_some_and(|reason| reason != AbortReason::Requested);
+        if *closed || ends_otherwise {
+            return false;
+        }
+        match after_round {
+            true => self.0.after_round.store(true, Ordering::Relaxed),
+            false => self.abort(AbortReason::Requested),
+        }
+        true
+    }
+
+    /// Lets the turn end as suspended. Returns `false` if it was cancelled before.
+    pub(super) fn close(&self) -> bool {
+        let mut closed = self.0.closed.lock();
+        *closed = !self.is_cancelled();
+        *closed
+    }
+
+    /// Whether the turn is to end as cancelled.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.abort_reason() == Some(AbortReason::Requested) || self.stops_after_round()
     }
 
     /// Why the turn is aborted, if it is.
@@ -105,5 +133,31 @@ impl TurnControl {
     /// Whether the turn ends after its round.
     pub(super) fn stops_after_round(&self) -> bool {
         self.0.after_round.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control() -> TurnControl {
+        TurnControl::new(RunId::fresh())
+    }
+
+    #[test]
+    fn a_cancellation_is_heeded_or_refused_but_never_lost() {
+        for after_round in [false, true] {
+            let cancelled_first = control();
+            assert!(cancelled_first.request_cancel(after_round));
+            assert!(!cancelled_first.close(), "it ends as cancelled");
+            assert!(cancelled_first.request_cancel(after_round));
+            let suspended_first = control();
+            assert!(suspended_first.close());
+            assert!(!suspended_first.request_cancel(after_round));
+            assert!(!suspended_first.is_cancelled());
+            let without_reader = control();
+            without_reader.abort(AbortReason::NoReader);
+            assert!(!without_reader.request_cancel(after_round));
+        }
     }
 }

@@ -229,16 +229,12 @@ impl Runs {
         of_session.map(|status| status.id).min()
     }
 
-    /// Cancels a run; says whether it was running.
+    /// Cancels a run. Returns whether it runs and ends as cancelled; a run that is about to be suspended does not.
     pub fn cancel(&self, owner: &Owner, id: &RunId, mode: CancelMode) -> bool {
         let Some(run) = self.find(owner, id).filter(|run| run.status().is_some()) else {
             return false;
         };
-        match mode {
-            CancelMode::Abort => run.control.abort(AbortReason::Requested),
-            CancelMode::AfterRound => run.control.stop_after_round(),
-        }
-        true
+        run.control.request_cancel(mode == CancelMode::AfterRound)
     }
 
     /// Reads the lines of a run after the first `after` ones.

@@ -50,7 +50,7 @@ const COUNTED: [&str; 4] = [
 /// How much of that each room may have. Lines of tests, comments and white space are no code. More code needs a feature
 /// that needs it, and a new limit an attack or a user. Where there is less, the table is lowered in the same commit.
 const ROOMS: &[(&str, [usize; 4])] = &[
-    ("agent", [11222, 15, 11, 7]),
+    ("agent", [11249, 15, 11, 7]),
     ("app", [839, 7, 0, 3]),
     ("approvals", [283, 2, 4, 1]),
     ("blobs", [1104, 11, 5, 10]),
@@ -83,7 +83,7 @@ const ROOMS: &[(&str, [usize; 4])] = &[
     ("redact", [749, 7, 1, 0]),
     ("responses", [5021, 0, 1, 0]),
     ("rules", [1742, 11, 0, 0]),
-    ("runs", [1791, 5, 5, 1]),
+    ("runs", [1787, 5, 5, 1]),
     ("sandbox", [9212, 63, 19, 39]),
     ("server", [19, 0, 0, 0]),
     ("session", [2405, 4, 2, 2]),

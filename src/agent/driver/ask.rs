@@ -8,7 +8,6 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 use super::super::AgentError;
 use super::super::approvals::{known, question, sentence};
 use super::super::batch::{Batch, BatchStep};
-use super::super::control::AbortReason;
 use super::super::event::{AgentEvent, WaitingCall};
 use super::super::stop::StopReason;
 use super::{Aborted, Phase, Run};
@@ -109,13 +108,12 @@ impl Run {
     /// `approval_wait`. In other cases, and if the answer itself asks about a call, the turn is suspended until a
     /// decision.
     pub(super) async fn wait_or_end(&mut self, batch: Box<Batch>) -> Result<(), AgentError> {
-        let reason = self.control.abort_reason();
-        // The owner has cancelled the turn while it was stored.
-        if reason == Some(AbortReason::Requested) || self.control.stops_after_round() {
+        // The owner may have cancelled the turn while it was stored.
+        if self.control.is_cancelled() {
             self.phase = Phase::Batch(batch);
             return Box::pin(self.abort()).await;
         }
-        let is_read = reason.is_none();
+        let is_read = self.control.abort_reason().is_none();
         if is_read && self.is_decided().await {
             self.resume_shown_batch(batch.into_open());
             return Ok(());
@@ -124,6 +122,10 @@ impl Run {
         let is_handed_over = self.waiting.iter().any(|call| self.hands_over(call));
         let may_wait = self.request.options.streamed && is_read && !is_handed_over;
         if !may_wait || longest.is_zero() {
+            if !self.control.close() {
+                self.phase = Phase::Batch(batch);
+                return Box::pin(self.abort()).await;
+            }
             self.end(StopReason::ApprovalRequired, Vec::new());
             return Ok(());
         }
@@ -145,6 +147,9 @@ impl Run {
         match end {
             WaitEnd::Aborted => self.abort().await,
             WaitEnd::Passed if !self.is_decided().await && !self.request.options.ephemeral => {
+                if !self.control.close() {
+                    return self.abort().await;
+                }
                 self.end(StopReason::ApprovalRequired, Vec::new());
                 Ok(())
             }

@@ -210,7 +210,7 @@ impl Runs {
         }
     }
 
-    /// Waits until nothing is being written of a run in memory that has ended.
+    /// Waits until a run in memory is over and the store has what it has left.
     pub async fn settled(&self, owner: &Owner, id: &RunId) {
         if let Some(run) = self.find(owner, id) {
             run.wait_for(|progress| progress.is_settled().then_some(()))

@@ -354,9 +354,9 @@ impl Progress {
         }
     }
 
-    /// Whether nothing is being written of a run that has ended.
+    /// Whether the run is over, and the store has what it has left.
     pub(super) fn is_settled(&self) -> bool {
-        self.end_stored || !self.is_over()
+        self.end_stored
     }
 }
 

@@ -200,7 +200,7 @@ pub(super) async fn cancel(
     if state.runs.cancel(owner, run, mode) {
         return Ok(true);
     }
-    // The run may be about to be suspended.
+    // A run that refuses is about to end, and may be suspended then.
     state.runs.settled(owner, run).await;
     let Some(found) = state.runs.look_up(owner, run).await? else {
         return Ok(false);
